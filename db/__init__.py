@@ -1,0 +1,1 @@
+"""The truth: tables, migrations, the queue, and the questions people ask of them."""
