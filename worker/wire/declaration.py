@@ -1,0 +1,61 @@
+"""How a pair is declared: a `[pairs.NAME]` table of specmill.toml."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+# A pair's name becomes a queue's name and a metric's label.
+PairName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class HubSource(_Table):
+    """A model on the Hugging Face hub."""
+
+    hub: str
+    revision: str = "main"
+
+
+class FolderSource(_Table):
+    """A model saved with `save_pretrained`, its tokenizer beside it."""
+
+    folder: str
+
+
+class PackageSource(_Table):
+    """A GGUF file inside an installed Python package."""
+
+    package: str
+    file: str
+
+
+Source = HubSource | FolderSource | PackageSource
+
+
+class PairSettings(_Table):
+    """A target model, a drafter, and how to run them."""
+
+    target: Source
+    draft: Source | None = None  # the small sibling of method "draft_model"
+    method: Literal["none", "prompt_lookup", "draft_model"] = "prompt_lookup"
+    gamma: Annotated[int, Field(ge=1, le=64)] = 5  # proposals per row and step, at most
+    dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
+    context_limit: Annotated[int, Field(ge=2)] | None = None  # prompt and output together; the model's own
+    max_rows: Annotated[int, Field(ge=1)] = 32  # rows decoded at once
+    max_tokens: Annotated[int, Field(ge=1)] = 512  # for prompts that name none
+    trust_remote_code: bool = False
+
+    @model_validator(mode="after")
+    def _draft_matches_method(self) -> Self:
+        if self.method == "draft_model" and self.draft is None:
+            raise ValueError(
+                'method "draft_model" needs draft = { hub = ... }, { folder = ... } or { package = ... }'
+            )
+        if self.method != "draft_model" and self.draft is not None:
+            raise ValueError(
+                f'a draft model is declared, but method "{self.method}" uses none: drop one of them'
+            )
+        return self
