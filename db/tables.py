@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ForeignKey, Index, MetaData, Text, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from db.types import BigIntegerKey, Json, UtcDateTime
+from db.types import BigIntegerKey, Json, JsonAsGiven, UtcDateTime
 
 
 class BatchStatus(StrEnum):
@@ -102,12 +102,14 @@ class Prompt(Base):
     __tablename__ = "prompts"
     __table_args__ = (
         UniqueConstraint("batch_id", "custom_id"),
-        Index("ix_prompts_pending", "batch_id", "position", sqlite_where=text("status = 'pending'"),
-              postgresql_where=text("status = 'pending'")),
+        # Order of results; also what pages of them continue from.
+        Index("ix_prompts_batch_id_position", "batch_id", "position", unique=True),
+        # One index serves claims (the first pending of a batch), counts by status and the batch's end.
+        Index("ix_prompts_batch_id_status_position", "batch_id", "status", "position"),
         Index("ix_prompts_running", "lease_until", sqlite_where=text("status = 'running'"),
               postgresql_where=text("status = 'running'")),
-        Index("ix_prompts_batch_id_position", "batch_id", "position"),
-        Index("ix_prompts_content_key", "content_key"),
+        Index("ix_prompts_reused_from", "reused_from", sqlite_where=text("reused_from IS NOT NULL"),
+              postgresql_where=text("reused_from IS NOT NULL")),
     )  # fmt: skip
 
     id: Mapped[int] = mapped_column(BigIntegerKey, primary_key=True, autoincrement=True)
@@ -116,9 +118,9 @@ class Prompt(Base):
     custom_id: Mapped[str]
     source_path: Mapped[str | None]
     source_line: Mapped[int | None]
-    messages: Mapped[list[Any] | None]
+    messages: Mapped[list[Any] | None] = mapped_column(JsonAsGiven)
     text: Mapped[str | None]
-    chat_template_kwargs: Mapped[dict[str, Any] | None]
+    chat_template_kwargs: Mapped[dict[str, Any] | None] = mapped_column(JsonAsGiven)
     sampling: Mapped[dict[str, Any] | None]  # what this prompt sets beside its batch's sampling
     n: Mapped[int]  # samples wanted
     metadata_: Mapped[dict[str, Any] | None] = mapped_column("metadata")
@@ -132,7 +134,9 @@ class Prompt(Base):
     created_at: Mapped[datetime]
     claimed_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
-    reused_from: Mapped[int | None] = mapped_column(ForeignKey("prompts.id"))  # the prompt whose samples count
+    reused_from: Mapped[int | None] = mapped_column(
+        ForeignKey("prompts.id")
+    )  # the prompt whose samples count
     error_code: Mapped[str | None]
     error_message: Mapped[str | None]
     rendered: Mapped[str | None]  # the prompt as the model saw it

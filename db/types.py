@@ -13,6 +13,9 @@ BigIntegerKey = BigInteger().with_variant(Integer(), "sqlite")
 
 Json = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
+# JSONB reorders keys; what a chat template renders must stay as it was given.
+JsonAsGiven = JSON(none_as_null=True)
+
 
 class UtcDateTime(TypeDecorator[datetime]):
     """A timezone-aware UTC time. SQLite stores text without a zone; both dialects hand back aware values."""

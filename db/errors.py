@@ -1,0 +1,29 @@
+"""What can be wrong with the database, said to a person: each message tells what happened and what to do."""
+
+
+class DatabaseError(Exception):
+    """Base of the errors whose text is meant for the user. Passwords never appear in it."""
+
+
+class DatabaseUnreachable(DatabaseError):
+    """The server is away, the file cannot be opened or written, or another process holds it locked."""
+
+
+class SchemaMismatch(DatabaseError):
+    """The database has no tables, older ones or newer ones than this version of Specmill."""
+
+
+class UnknownBatch(DatabaseError):
+    """No batch, or more than one, has that id, name or prefix."""
+
+
+class BatchInUse(DatabaseError):
+    """Other batches reuse this one's results."""
+
+
+class PairConflict(DatabaseError):
+    """A live worker serves the same pair name with another fingerprint."""
+
+
+class ConfigError(Exception):
+    """specmill.toml or an environment variable cannot be used: which one, and why."""

@@ -1,0 +1,156 @@
+"""Who works, and with which pairs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from db.clock import now
+from db.errors import PairConflict
+from db.tables import Pair, Worker, WorkerState
+
+LIVE_SECONDS = 30.0  # a worker whose heartbeat is older counts as gone
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """A row of `workers`."""
+
+    id: str
+    host: str
+    pid: int
+    device: str
+    device_name: str
+    device_uuid: str | None
+    pair: str
+    pair_fingerprint: str
+    slots: int
+    max_rows: int
+    versions: dict[str, Any]
+    state: str
+    activity: dict[str, Any]
+    started_at: datetime
+    heartbeat_at: datetime
+    stopped_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class PairRow:
+    """A row of `pairs`."""
+
+    name: str
+    fingerprint: str
+    config: dict[str, Any]
+    generation_defaults: dict[str, Any]
+    context_limit: int
+    updated_at: datetime
+
+
+def register_worker(
+    conn: Connection,
+    *,
+    id: str,
+    host: str,
+    pid: int,
+    device: str,
+    device_name: str,
+    device_uuid: str | None,
+    pair: str,
+    pair_fingerprint: str,
+    slots: int,
+    max_rows: int,
+    versions: dict[str, Any],
+    state: WorkerState = WorkerState.STARTING,
+    activity: dict[str, Any] | None = None,
+) -> None:
+    """A worker process says that it exists. The id must be fresh: it names one process, from start to end."""
+    time = now(conn)
+    conn.execute(
+        insert(Worker).values(
+            id=id,
+            host=host,
+            pid=pid,
+            device=device,
+            device_name=device_name,
+            device_uuid=device_uuid,
+            pair=pair,
+            pair_fingerprint=pair_fingerprint,
+            slots=slots,
+            max_rows=max_rows,
+            versions=versions,
+            state=state,
+            activity=activity or {},
+            started_at=time,
+            heartbeat_at=time,
+        )
+    )
+
+
+def heartbeat(conn: Connection, worker_id: str, state: WorkerState, activity: dict[str, Any]) -> None:
+    """I am alive, and this is what I am doing."""
+    values = {"state": state, "activity": activity, "heartbeat_at": now(conn)}
+    conn.execute(update(Worker).where(Worker.id == worker_id).values(values))
+
+
+def stop_worker(conn: Connection, worker_id: str) -> None:
+    """The worker said goodbye; it holds nothing any more."""
+    time = now(conn)
+    values = {"state": WorkerState.STOPPED, "activity": {}, "heartbeat_at": time, "stopped_at": time}
+    conn.execute(update(Worker).where(Worker.id == worker_id).values(values))
+
+
+def live_workers(
+    conn: Connection, pair: str | None = None, within_seconds: float = LIVE_SECONDS
+) -> Sequence[WorkerRow]:
+    """Workers that were heard of lately and have not stopped, oldest first."""
+    since = now(conn) - timedelta(seconds=within_seconds)
+    query = (
+        select(Worker)
+        .where(Worker.heartbeat_at >= since, Worker.state != WorkerState.STOPPED)
+        .order_by(Worker.started_at, Worker.id)
+    )
+    if pair is not None:
+        query = query.where(Worker.pair == pair)
+    return [WorkerRow(**row._mapping) for row in conn.execute(query)]
+
+
+def register_pair(
+    conn: Connection,
+    name: str,
+    fingerprint: str,
+    config: dict[str, Any],
+    generation_defaults: dict[str, Any],
+    context_limit: int,
+) -> None:
+    """Record a pair as its worker resolved it, unless a live worker serves that name differently."""
+    for worker in live_workers(conn, name):
+        if worker.pair_fingerprint != fingerprint:
+            raise PairConflict(
+                f"The pair {name!r} here has fingerprint {fingerprint}, but a worker on {worker.host} "
+                f"(pid {worker.pid}) serves {name!r} with fingerprint {worker.pair_fingerprint}. "
+                "Use one specmill.toml on both machines, or another name for one of the pairs."
+            )
+    conn.execute(delete(Pair).where(Pair.name == name))
+    conn.execute(
+        insert(Pair).values(
+            name=name,
+            fingerprint=fingerprint,
+            config=config,
+            generation_defaults=generation_defaults,
+            context_limit=context_limit,
+            updated_at=now(conn),
+        )
+    )
+
+
+def get_pair(conn: Connection, name: str) -> PairRow | None:
+    """The pair as workers last resolved it; None where no worker ever served it."""
+    row = conn.execute(select(Pair).where(Pair.name == name)).one_or_none()
+    return None if row is None else PairRow(**row._mapping)
+
+
+def list_pairs(conn: Connection) -> Sequence[PairRow]:
+    """Every pair that a worker ever served, by name."""
+    return [PairRow(**row._mapping) for row in conn.execute(select(Pair).order_by(Pair.name))]
