@@ -47,7 +47,7 @@ class TokenDecoder:
 
 
 class Detokenizer:
-    """The text of one row. `push` gives what a token adds; a character still unfinished at the end is left out."""
+    """The text of one row. `push` gives what a token adds; a character unfinished at the end is left out."""
 
     def __init__(self, decoder: TokenDecoder) -> None:
         self._decoder = decoder
@@ -84,7 +84,11 @@ def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 def _byte_alphabet() -> dict[str, int]:
     """GPT-2's spelling: printable Latin-1 bytes stand for themselves, the others for 256, 257, ..."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    printable = [
+        *range(ord("!"), ord("~") + 1),
+        *range(ord("¡"), ord("¬") + 1),
+        *range(ord("®"), ord("ÿ") + 1),
+    ]
     others = [byte for byte in range(256) if byte not in set(printable)]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
 

@@ -1,20 +1,29 @@
 """Models and tokenizers from the hub, a folder or a package, ready to run."""
 
-from contextlib import contextmanager
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, cast
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
-import huggingface_hub.utils as hub_utils
 import torch
-import transformers.utils.logging as transformers_logging
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
-from transformers import PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from worker.engine.conversion import converted_folder
 from worker.engine.errors import ModelLoadError
+from worker.engine.quiet import quiet
 from worker.engine.types import DType, FolderModel, HubModel, ModelSource, PackageModel
+
+_T = TypeVar("_T")
+
+# Tokenizers without a length of their own say 1e30.
+_NO_LENGTH = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +34,7 @@ class LoadedModel:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     generation_config: GenerationConfig
-    context_limit: int
+    context_limit: int  # prompt and output together
     eos_ids: frozenset[int]
     revision: str | None  # commit of a hub model, version of a package
 
@@ -39,12 +48,55 @@ def load_model(
     attention: str = "specmill",
     context_limit: int | None = None,
 ) -> LoadedModel:
-    """Load a model and its tokenizer; `attention` is a name registered with transformers."""
-    raise NotImplementedError
+    """Load a model and its tokenizer. `attention` is a name registered with transformers.
+
+    `context_limit` is the pair's own limit, at most the model's; None takes the model's.
+    """
+    name = name_of(source)
+    tokenizer = load_tokenizer(source, trust_remote_code=trust_remote_code)
+    model, info = _explained(
+        source,
+        "model",
+        lambda: cast(
+            tuple[PreTrainedModel, dict[str, Any]],
+            AutoModelForCausalLM.from_pretrained(
+                **_location(source),
+                dtype=getattr(torch, dtype),
+                attn_implementation=attention,
+                trust_remote_code=trust_remote_code,
+                use_safetensors=True,  # a pickle could run code
+                output_loading_info=True,
+            ),
+        ),
+    )
+    if missing := sorted(info["missing_keys"]):
+        # transformers would only warn, and go on with random weights.
+        raise ModelLoadError(
+            f"the model {name} is incomplete: {len(missing)} weights are missing, {missing[0]} among them; "
+            "download or save it again"
+        )
+    model.requires_grad_(False)
+    model.to(device)  # pyright: ignore[reportArgumentType]  # a decorated method hides nn.Module's signature
+    return LoadedModel(
+        name=name,
+        model=model.eval(),
+        tokenizer=tokenizer,
+        generation_config=model.generation_config,
+        context_limit=_context_limit(name, model, tokenizer, context_limit),
+        eos_ids=_eos_ids(model, tokenizer),
+        revision=_revision(source, model),
+    )
 
 
 def load_tokenizer(source: ModelSource, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-    raise NotImplementedError
+    return _explained(
+        source,
+        "tokenizer",
+        lambda: cast(
+            PreTrainedTokenizerBase,
+            AutoTokenizer.from_pretrained(**_location(source), trust_remote_code=trust_remote_code),
+        ),
+    )
 
 
 def name_of(source: ModelSource) -> str:
@@ -56,3 +108,89 @@ def name_of(source: ModelSource) -> str:
             return str(path)
         case PackageModel(package, file):
             return f"{package}:{file}"
+
+
+def _location(source: ModelSource) -> dict[str, Any]:
+    """The arguments of `from_pretrained` that say where a model is."""
+    match source:
+        case HubModel(repo, revision):
+            return {"pretrained_model_name_or_path": repo, "revision": revision}
+        case FolderModel(path):
+            if not (path / "config.json").is_file():
+                raise ModelLoadError(
+                    f"there is no model in the folder {path}: a folder written by `save_pretrained`, "
+                    "with config.json, *.safetensors and the tokenizer's files, was expected"
+                )
+            return _folder(path)
+        case PackageModel():
+            return _folder(converted_folder(source))
+
+
+def _folder(path: Path) -> dict[str, Any]:
+    return {"pretrained_model_name_or_path": str(path), "local_files_only": True}
+
+
+def _explained(source: ModelSource, part: str, load: Callable[[], _T]) -> _T:
+    """Run a loader without its chatter, and turn what it raises into one message."""
+    try:
+        with quiet():
+            return load()
+    except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise ModelLoadError(
+            f"cannot load the {part} of {name_of(source)}: {reason.rstrip('.')}. {_advice(source, reason)}"
+        ) from error
+
+
+def _advice(source: ModelSource, reason: str) -> str:
+    if "trust_remote_code" in reason:
+        return "If you trust that code, set trust_remote_code = true in the pair"
+    if "safetensors" in reason:
+        return "Only safetensors weights are read: convert them, or choose a revision that has them"
+    if isinstance(source, HubModel):
+        return (
+            "Check the name, the revision and the connection to the hub (HF_TOKEN for a gated model), "
+            "or download it elsewhere and give the pair its folder"
+        )
+    return "Was it written by `save_pretrained`, with its tokenizer, for text generation?"
+
+
+def _context_limit(
+    name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, wanted: int | None
+) -> int:
+    config = model.config.get_text_config()
+    own = cast(int | None, getattr(config, "max_position_embeddings", None))
+    if own is None and (length := cast(int, tokenizer.model_max_length)) < _NO_LENGTH:
+        own = length
+    if own is None and wanted is None:
+        raise ModelLoadError(
+            f"the model {name} does not say how long its context is: set context_limit in the pair"
+        )
+    if own is not None and wanted is not None and wanted > own:
+        raise ModelLoadError(
+            f"the pair's context_limit is {wanted}, but {name} has a context of {own} tokens: lower it"
+        )
+    return cast(int, wanted or own)
+
+
+def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Every id that ends a text: chat models often have several, spread over three files."""
+    declared = (
+        model.generation_config.eos_token_id,
+        getattr(model.config.get_text_config(), "eos_token_id", None),
+        tokenizer.eos_token_id,
+    )
+    ids: set[int] = set()
+    for value in cast(tuple[int | list[int] | None, ...], declared):
+        ids.update([] if value is None else [value] if isinstance(value, int) else value)
+    return frozenset(ids)
+
+
+def _revision(source: ModelSource, model: PreTrainedModel) -> str | None:
+    match source:
+        case HubModel():
+            return cast(str | None, getattr(model.config, "_commit_hash", None))
+        case FolderModel():
+            return None
+        case PackageModel(package):
+            return version(packages_distributions()[package.partition(".")[0]][0])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 class StopMatcher:
-    """Collects a row's text and ends it before the stop string that is completed first, character by character.
+    """Collects a row's text and ends it before the stop string that is completed first.
 
     Of several completed by the same character the longest counts.
     """

@@ -1,7 +1,7 @@
 """Text to token ids by the model's chat template."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, cast
 
@@ -26,7 +26,7 @@ class Rendered:
     token_ids: tuple[int, ...]
 
 
-# What `apply_chat_template` calls its own arguments: a prompt may set only these two and the template's variables.
+# Of the arguments of `apply_chat_template` a prompt may set these; other keywords are template variables.
 _TEMPLATE_INPUTS = {"tools", "documents"}
 
 
@@ -63,7 +63,10 @@ def _tokenize_raw(tokenizer: PreTrainedTokenizerBase, text: str) -> Rendered:
 def _apply_template(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], kwargs: Mapping[str, Any]
 ) -> Rendered:
-    own = set(inspect.signature(tokenizer.apply_chat_template).parameters) - _TEMPLATE_INPUTS
+    own = (
+        set(inspect.signature(cast(Callable[..., Any], tokenizer.apply_chat_template)).parameters)
+        - _TEMPLATE_INPUTS
+    )
     if reserved := sorted(own & kwargs.keys()):
         raise PromptError(
             "bad_chat_template_kwargs",
@@ -87,11 +90,11 @@ def _without_template(messages: Sequence[Message]) -> str:
     if roles not in (["user"], ["system", "user"]):
         raise PromptError(
             "no_chat_template",
-            f"the model has no chat template, so the turns {', '.join(roles) or '(none)'} cannot be written for it: "
-            "give a single user message (a system message may precede it), raw text, or use an instruct model",
+            f"the model has no chat template to write the turns {', '.join(roles) or '(none)'} with: "
+            "give raw text or a single user message (a system message may precede it), or use an instruct model",
         )
     return "\n\n".join(message["content"] for message in messages if message["content"])
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
-    return tuple(cast(list[int], tokenizer.encode(text, add_special_tokens=add_special_tokens)))
+    return tuple(tokenizer.encode(text, add_special_tokens=add_special_tokens))
