@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, delete as sql_delete, func, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import delete as sql_delete
 
 from db.clock import now
 from db.ending import end_batches
 from db.errors import BatchInUse, UnknownBatch
+from db.rows import columns
 from db.tables import Batch, BatchStatus, Prompt, PromptStatus
 
 CHUNK = 1000  # rows a statement: below SQLite's 32,766 and PostgreSQL's 65,535 variables
@@ -94,7 +96,7 @@ def create(conn: Connection, batch: NewBatch) -> str:
     if deadline is None and batch.completion_window is not None:
         deadline = time + batch.completion_window
     batch_id = f"batch_{int(time.timestamp() * 1000):012x}{secrets.token_hex(6)}"
-    values = {
+    values: dict[str, Any] = {
         "id": batch_id,
         "name": batch.name,
         "source_key": batch.source_key,
@@ -121,7 +123,7 @@ def add_prompts(
     prompts: Sequence[NewPrompt],
     previous_batch: str | None = None,
 ) -> int:
-    """Store prompts in order. Those that `previous_batch` has answered already succeed at once: how many did."""
+    """Store prompts in order. Those `previous_batch` has answered already succeed at once: how many did."""
     time = now(conn)
     answered = _answered(conn, previous_batch, prompts) if previous_batch else {}
     rows: list[dict[str, Any]] = []
@@ -192,28 +194,28 @@ def seal(conn: Connection, batch_id: str, input_errors: Sequence[Any], num_input
 
 def find_latest(conn: Connection, source_key: str) -> BatchRow | None:
     """The newest batch that was submitted from the same source for the same pair."""
-    query = select(Batch).where(Batch.source_key == source_key)
+    query = select(*columns(Batch, BatchRow)).where(Batch.source_key == source_key)
     row = conn.execute(query.order_by(Batch.created_at.desc(), Batch.id.desc()).limit(1)).first()
-    return None if row is None else BatchRow(**row._mapping)
+    return None if row is None else BatchRow(*row)
 
 
 def list_recent(conn: Connection, limit: int) -> Sequence[BatchRow]:
     """The newest batches, newest first."""
-    query = select(Batch).order_by(Batch.created_at.desc(), Batch.id.desc()).limit(limit)
-    return [BatchRow(**row._mapping) for row in conn.execute(query)]
+    query = select(*columns(Batch, BatchRow)).order_by(Batch.created_at.desc(), Batch.id.desc()).limit(limit)
+    return [BatchRow(*row) for row in conn.execute(query)]
 
 
 def get(conn: Connection, reference: str) -> BatchRow:
     """The batch with that id, else the newest with that name, else the only one whose id begins so."""
-    newest = select(Batch).order_by(Batch.created_at.desc(), Batch.id.desc())
+    newest = select(*columns(Batch, BatchRow)).order_by(Batch.created_at.desc(), Batch.id.desc())
     for query in (newest.where(Batch.id == reference), newest.where(Batch.name == reference)):
         if row := conn.execute(query.limit(1)).first():
-            return BatchRow(**row._mapping)
+            return BatchRow(*row)
     prefix = reference if reference.startswith("batch_") else f"batch_{reference}"
     rows = conn.execute(newest.where(Batch.id.startswith(prefix, autoescape=True)).limit(6)).all()
     if reference and len(rows) == 1:
-        return BatchRow(**rows[0]._mapping)
-    raise UnknownBatch(_which_batches(conn, reference, [BatchRow(**row._mapping) for row in rows]))
+        return BatchRow(*rows[0])
+    raise UnknownBatch(_which_batches(conn, reference, [BatchRow(*row) for row in rows]))
 
 
 def _which_batches(conn: Connection, reference: str, found: Sequence[BatchRow]) -> str:
@@ -260,12 +262,3 @@ def first_location(conn: Connection, batch_id: str, custom_id: str) -> tuple[str
         )
     ).one_or_none()
     return None if row is None else (row[0], row[1])
-
-
-def resolve_sampling(conn: Connection, batch_id: str, resolved: dict[str, Any]) -> None:
-    """Store the sampling with the model's defaults filled in; the first worker to say so decides."""
-    conn.execute(
-        update(Batch)
-        .where(Batch.id == batch_id, Batch.sampling_resolved.is_(None))
-        .values(sampling_resolved=resolved)
-    )

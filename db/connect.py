@@ -1,6 +1,6 @@
 """Engines, and the two ways to talk to them: `writing` and `reading`."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,7 +59,7 @@ def connect(url: str) -> Engine:
 
 
 @contextmanager
-def writing(engine: Engine) -> Iterator[Connection]:
+def writing(engine: Engine) -> Generator[Connection]:
     """A transaction that writes; on SQLite it holds the write lock from its beginning."""
     with _translated(engine), engine.connect() as conn:
         conn.execution_options(specmill_writes=True)
@@ -68,7 +68,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 
 @contextmanager
-def reading(engine: Engine) -> Iterator[Connection]:
+def reading(engine: Engine) -> Generator[Connection]:
     """A transaction that only reads. Keep it short: on SQLite its snapshot holds up the WAL's checkpoint."""
     with _translated(engine), engine.connect() as conn, conn.begin():
         yield conn
@@ -80,7 +80,7 @@ def is_local(engine: Engine) -> bool:
 
 
 @contextmanager
-def _translated(engine: Engine) -> Iterator[None]:
+def _translated(engine: Engine) -> Generator[None]:
     try:
         yield
     except DBAPIError as error:

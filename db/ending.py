@@ -2,12 +2,17 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, and_, case, exists, select, update
+from sqlalchemy import Connection, and_, case, exists, update
 
 from db.clock import now
 from db.tables import Batch, BatchStatus, Prompt, PromptStatus
 
 UNENDED_PROMPT = (PromptStatus.PENDING, PromptStatus.RUNNING)
+ENDED_AT = {
+    BatchStatus.COMPLETED.value: Batch.completed_at,
+    BatchStatus.CANCELLED.value: Batch.cancelled_at,
+    BatchStatus.EXPIRED.value: Batch.expired_at,
+}
 ENDABLE_BATCH = (BatchStatus.IN_PROGRESS, BatchStatus.FINALIZING, BatchStatus.CANCELLING)
 
 
@@ -34,11 +39,10 @@ def end_batches(conn: Connection, batch_id: str | None = None) -> Sequence[str]:
         open_batch.append(Batch.id == batch_id)
     ended = conn.execute(
         update(Batch).where(and_(*open_batch)).values(status=status).returning(Batch.id, Batch.status)
-    )
-    rows = ended.all()
-    for row in rows:
-        reached = {BatchStatus.CANCELLED: "cancelled_at", BatchStatus.EXPIRED: "expired_at"}.get(
-            row[1], "completed_at"
+    ).all()
+    for row in ended:
+        reached = ENDED_AT[row.status]
+        conn.execute(
+            update(Batch).where(Batch.id == row.id).values({Batch.finalizing_at: time, reached: time})
         )
-        conn.execute(update(Batch).where(Batch.id == row[0]).values({"finalizing_at": time, reached: time}))
-    return [row[0] for row in rows]
+    return [row.id for row in ended]

@@ -47,12 +47,13 @@ def _explain_sqlite(reason: str, path: Path) -> DatabaseError | None:
     if "readonly database" in reason:
         what = path if path.exists() and not os.access(path, os.W_OK) else path.parent
         return DatabaseUnreachable(
-            f"The database {path} cannot be written: {what} is read-only. Allow writing, or name another folder "
-            "with SPECMILL_STATE_DIR."
+            f"The database {path} cannot be written: {what} is read-only. Allow writing, or name "
+            "another folder with SPECMILL_STATE_DIR."
         )
     if "locked" in reason or "busy" in reason:
         return DatabaseUnreachable(
-            f"The database {path} stayed locked by another process. Find out which one holds it, or try again."
+            f"The database {path} stayed locked by another process. "
+            "Find out which one holds it, or try again."
         )
     if "file is not a database" in reason or "malformed" in reason:
         return DatabaseUnreachable(f"{path} is not a SQLite database. Move it away or name another file.")
@@ -68,15 +69,15 @@ def _explain_postgres(error: DBAPIError, reason: str, place: str) -> DatabaseErr
         return SchemaMismatch(f"The database {place} {NO_TABLES}")
     if "password authentication failed" in reason or "no password supplied" in reason:
         return DatabaseUnreachable(f"{place} refused the login: {first_line}. Correct SPECMILL_DATABASE_URL.")
-    if state is None and error.is_disconnect or error.connection_invalidated or _is_connection_failure(error):
+    if error.connection_invalidated or _would_not_serve(error):
         return DatabaseUnreachable(
             f"{place} cannot be reached: {first_line}. Is the server running and SPECMILL_DATABASE_URL right?"
         )
     return None
 
 
-def _is_connection_failure(error: DBAPIError) -> bool:
-    """No SQL state means that no server answered; classes 08, 53, 57P and 28, 3D that it would not serve us."""
+def _would_not_serve(error: DBAPIError) -> bool:
+    """No SQL state: no server answered. Classes 08, 28, 3D, 53 and 57P: one did, and refused."""
     if type(error.orig).__name__ not in {"OperationalError", "ConnectionTimeout", "AdminShutdown"}:
         return False
     state: str | None = getattr(error.orig, "sqlstate", None)

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from db.clock import now
 from db.errors import PairConflict
+from db.rows import columns
 from db.tables import Pair, Worker, WorkerState
 
 LIVE_SECONDS = 30.0  # a worker whose heartbeat is older counts as gone
@@ -97,7 +98,12 @@ def heartbeat(conn: Connection, worker_id: str, state: WorkerState, activity: di
 def stop_worker(conn: Connection, worker_id: str) -> None:
     """The worker said goodbye; it holds nothing any more."""
     time = now(conn)
-    values = {"state": WorkerState.STOPPED, "activity": {}, "heartbeat_at": time, "stopped_at": time}
+    values: dict[str, Any] = {
+        "state": WorkerState.STOPPED,
+        "activity": {},
+        "heartbeat_at": time,
+        "stopped_at": time,
+    }
     conn.execute(update(Worker).where(Worker.id == worker_id).values(values))
 
 
@@ -107,13 +113,13 @@ def live_workers(
     """Workers that were heard of lately and have not stopped, oldest first."""
     since = now(conn) - timedelta(seconds=within_seconds)
     query = (
-        select(Worker)
+        select(*columns(Worker, WorkerRow))
         .where(Worker.heartbeat_at >= since, Worker.state != WorkerState.STOPPED)
         .order_by(Worker.started_at, Worker.id)
     )
     if pair is not None:
         query = query.where(Worker.pair == pair)
-    return [WorkerRow(**row._mapping) for row in conn.execute(query)]
+    return [WorkerRow(*row) for row in conn.execute(query)]
 
 
 def register_pair(
@@ -147,10 +153,10 @@ def register_pair(
 
 def get_pair(conn: Connection, name: str) -> PairRow | None:
     """The pair as workers last resolved it; None where no worker ever served it."""
-    row = conn.execute(select(Pair).where(Pair.name == name)).one_or_none()
-    return None if row is None else PairRow(**row._mapping)
+    row = conn.execute(select(*columns(Pair, PairRow)).where(Pair.name == name)).one_or_none()
+    return None if row is None else PairRow(*row)
 
 
 def list_pairs(conn: Connection) -> Sequence[PairRow]:
     """Every pair that a worker ever served, by name."""
-    return [PairRow(**row._mapping) for row in conn.execute(select(Pair).order_by(Pair.name))]
+    return [PairRow(*row) for row in conn.execute(select(*columns(Pair, PairRow)).order_by(Pair.name))]

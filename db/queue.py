@@ -1,19 +1,21 @@
 """The queue: what a worker may run, and how it keeps, gives back or ends it.
 
-Every write of a holder is fenced: it matches (prompt, attempt, status = running) or touches nothing. `attempt` grows with
-every change of holder, so that a worker that lost its lease can no longer speak for the prompt.
+Every write of a holder is fenced: it matches (prompt, attempt, status = running), or touches nothing.
+`attempt` grows with every change of holder: a worker that lost its lease has lost its say.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import (
     CTE,
     BigInteger,
+    ColumnElement,
     Connection,
     Integer,
+    Select,
     Text,
     Update,
     column,
@@ -146,7 +148,7 @@ def claim(conn: Connection, pair: str, owner: str, limit: int, lease_seconds: fl
     return claimed
 
 
-def _claimable(pair: str, time: Any) -> list[Any]:
+def _claimable(pair: str, time: datetime) -> list[ColumnElement[bool]]:
     """Sealed, open, neither paused nor past its deadline."""
     return [
         Batch.pair == pair,
@@ -157,7 +159,7 @@ def _claimable(pair: str, time: Any) -> list[Any]:
     ]
 
 
-def _claimable_batches(pair: str, time: Any) -> Any:
+def _claimable_batches(pair: str, time: datetime) -> Select[str, dict[str, Any], int]:
     of_batch = Prompt.batch_id == Batch.id
     running = select(func.count()).where(of_batch, Prompt.status == PromptStatus.RUNNING).scalar_subquery()
     return (
@@ -168,7 +170,7 @@ def _claimable_batches(pair: str, time: Any) -> Any:
 
 
 def claim_limit(conn: Connection, pair: str, room: int) -> int:
-    """How many to claim: what there is room for, but never so much that the others get no share of the tail."""
+    """How many to claim: what there is room for, but never so many that others get no share of the tail."""
     others = 2 * max(1, len(live_workers(conn, pair)))
     return min(room, max(1, pending_count(conn, pair, at_most=room * others) // others))
 
@@ -190,22 +192,31 @@ def renew(conn: Connection, owner: str, leases: Iterable[Lease], lease_seconds: 
     until = now(conn) + timedelta(seconds=lease_seconds)
     kept: set[Lease] = set()
     for held in _held([(lease.prompt_id, lease.attempt) for lease in leases]):
-        renewed = _fenced(held).values(lease_until=until).returning(Prompt.id, Prompt.attempt)
+        renewed = (
+            _fenced(held)
+            .where(Prompt.owner == owner)
+            .values(lease_until=until)
+            .returning(Prompt.id, Prompt.attempt)
+        )
         kept |= {Lease(row.id, row.attempt) for row in conn.execute(renewed)}
     return kept
 
 
 def release(conn: Connection, owner: str, leases: Iterable[Lease]) -> int:
-    """Give prompts back unrun (drain, pause, shed); costs them nothing. How many were still ours."""
+    """Give prompts back unrun (drain, pause, shed); it costs them nothing. How many were still ours."""
     released = 0
     for held in _held([(lease.prompt_id, lease.attempt) for lease in leases]):
-        given_back = _fenced(held).values(
-            status=PromptStatus.PENDING,
-            attempt=Prompt.attempt + 1,
-            owner=None,
-            lease_until=None,
-            claimed_at=None,
-            rung_at=None,
+        given_back = (
+            _fenced(held)
+            .where(Prompt.owner == owner)
+            .values(
+                status=PromptStatus.PENDING,
+                attempt=Prompt.attempt + 1,
+                owner=None,
+                lease_until=None,
+                claimed_at=None,
+                rung_at=None,
+            )
         )
         released += len(conn.execute(given_back.returning(Prompt.id)).all())
     return released
@@ -246,6 +257,15 @@ def complete(
         )
         accepted |= set(conn.execute(failed.returning(Prompt.id)).scalars())
     return accepted
+
+
+def resolve_sampling(conn: Connection, batch_id: str, resolved: dict[str, Any]) -> None:
+    """Store the sampling with the model's defaults filled in; the first worker to say so decides."""
+    conn.execute(
+        update(Batch)
+        .where(Batch.id == batch_id, Batch.sampling_resolved.is_(None))
+        .values(sampling_resolved=resolved)
+    )
 
 
 def finish_batches(conn: Connection) -> Sequence[str]:

@@ -55,7 +55,9 @@ def _end_leases(conn: Connection, time: datetime, crash_limit: int) -> tuple[int
     crashes = Prompt.crashes + 1
     poisonous = crashes >= crash_limit
     reasons = concat(
-        "The worker processes running this prompt died or went silent ", crashes, " times: it is not tried again."
+        "The worker processes running this prompt died or went silent ",
+        crashes,
+        " times: it is not tried again.",
     )
     leases = poisoned = 0
     while True:
@@ -66,22 +68,26 @@ def _end_leases(conn: Connection, time: datetime, crash_limit: int) -> tuple[int
             .with_for_update(skip_locked=True)
             .cte("overdue")
         )
-        statuses = conn.execute(
-            update(Prompt)
-            .where(Prompt.id.in_(select(overdue.c.id)))
-            .values(
-                status=case((poisonous, PromptStatus.FAILED), else_=PromptStatus.PENDING),
-                error_code=case((poisonous, POISON)),
-                error_message=case((poisonous, reasons)),
-                ended_at=case((poisonous, literal(time, Prompt.ended_at.type))),
-                crashes=crashes,
-                attempt=Prompt.attempt + 1,
-                owner=None,
-                lease_until=None,
-                rung_at=None,
+        statuses = (
+            conn.execute(
+                update(Prompt)
+                .where(Prompt.id.in_(select(overdue.c.id)))
+                .values(
+                    status=case((poisonous, PromptStatus.FAILED), else_=PromptStatus.PENDING),
+                    error_code=case((poisonous, POISON)),
+                    error_message=case((poisonous, reasons)),
+                    ended_at=case((poisonous, literal(time, Prompt.ended_at.type))),
+                    crashes=crashes,
+                    attempt=Prompt.attempt + 1,
+                    owner=None,
+                    lease_until=None,
+                    rung_at=None,
+                )
+                .returning(Prompt.status)
             )
-            .returning(Prompt.status)
-        ).scalars().all()
+            .scalars()
+            .all()
+        )
         leases += len(statuses)
         poisoned += statuses.count(PromptStatus.FAILED)
         if len(statuses) < CHUNK:
@@ -89,7 +95,7 @@ def _end_leases(conn: Connection, time: datetime, crash_limit: int) -> tuple[int
 
 
 def _keep_deadlines(conn: Connection, time: datetime) -> int:
-    """Expire what a passed deadline finds unended. Rows that someone is just writing wait for the next pass."""
+    """Expire what a passed deadline finds unended. Rows being written wait for the next pass."""
     expired = 0
     late = select(Batch.id).where(
         Batch.deadline <= time, Batch.status == BatchStatus.IN_PROGRESS, Batch.sealed_at.is_not(None)

@@ -1,4 +1,4 @@
-"""The tables of Specmill. Statuses are documented where they are defined; times are UTC, durations seconds."""
+"""The tables. Statuses are documented where they are defined. Times are UTC, durations seconds."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -151,7 +151,6 @@ class Sample(Base):
     id: Mapped[int] = mapped_column(BigIntegerKey, primary_key=True, autoincrement=True)
     prompt_id: Mapped[int] = mapped_column(ForeignKey("prompts.id", ondelete="CASCADE"))
     sample_index: Mapped[int]  # 0 .. n - 1
-    text: Mapped[str]
     finish_reason: Mapped[str]  # "stop" or "length"
     seed: Mapped[int] = mapped_column(BigInteger)  # the effective one: with it the text can be repeated
     prompt_tokens: Mapped[int]
@@ -172,6 +171,7 @@ class Sample(Base):
     mean_acceptance_length: Mapped[float | None]  # 1 + accepted / num_spec_steps
     draft_acceptance_rate: Mapped[float | None]  # accepted / drafted
     rows_in_flight: Mapped[float]  # mean over its steps
+    text: Mapped[str]  # after the numbers: SQLite reads a long row from its beginning
     logprobs: Mapped[list[Any] | None]
     attempt: Mapped[int]
     worker_id: Mapped[str] = mapped_column(ForeignKey("workers.id"))

@@ -8,6 +8,8 @@ from db.types import BigIntegerKey, Json, JsonAsGiven, UtcDateTime
 revision = "0001"
 down_revision = None
 
+Double: sa.Double[float] = sa.Double()
+
 BATCH_COUNTS = """
 CREATE VIEW batch_counts AS
 SELECT
@@ -33,7 +35,7 @@ def upgrade() -> None:
         sa.Column("pair_fingerprint", sa.Text(), nullable=False),
         sa.Column("device_name", sa.Text(), nullable=False),
         sa.Column("rows_in_flight", sa.Integer(), nullable=False),
-        sa.Column("tokens_per_second", sa.Double(), nullable=False),
+        sa.Column("tokens_per_second", Double, nullable=False),
         sa.Column("measured_at", UtcDateTime, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_baselines"),
         sa.UniqueConstraint(
@@ -165,17 +167,16 @@ def upgrade() -> None:
         sa.Column("id", BigIntegerKey, autoincrement=True, nullable=False),
         sa.Column("prompt_id", BigIntegerKey, nullable=False),
         sa.Column("sample_index", sa.Integer(), nullable=False),
-        sa.Column("text", sa.Text(), nullable=False),
         sa.Column("finish_reason", sa.Text(), nullable=False),
         sa.Column("seed", sa.BigInteger(), nullable=False),
         sa.Column("prompt_tokens", sa.Integer(), nullable=False),
         sa.Column("completion_tokens", sa.Integer(), nullable=False),
         sa.Column("cached_tokens", sa.Integer(), nullable=False),
-        sa.Column("queue_seconds", sa.Double(), nullable=False),
-        sa.Column("prefill_seconds", sa.Double(), nullable=False),
-        sa.Column("first_token_seconds", sa.Double(), nullable=False),
-        sa.Column("decode_seconds", sa.Double(), nullable=False),
-        sa.Column("total_seconds", sa.Double(), nullable=False),
+        sa.Column("queue_seconds", Double, nullable=False),
+        sa.Column("prefill_seconds", Double, nullable=False),
+        sa.Column("first_token_seconds", Double, nullable=False),
+        sa.Column("decode_seconds", Double, nullable=False),
+        sa.Column("total_seconds", Double, nullable=False),
         sa.Column("method", sa.Text(), nullable=False),
         sa.Column("spec_disabled_reason", sa.Text(), nullable=True),
         sa.Column("num_steps", sa.Integer(), nullable=False),
@@ -183,9 +184,10 @@ def upgrade() -> None:
         sa.Column("num_draft_tokens", sa.Integer(), nullable=True),
         sa.Column("num_accepted_draft_tokens", sa.Integer(), nullable=True),
         sa.Column("acceptance_histogram", Json, nullable=True),
-        sa.Column("mean_acceptance_length", sa.Double(), nullable=True),
-        sa.Column("draft_acceptance_rate", sa.Double(), nullable=True),
-        sa.Column("rows_in_flight", sa.Double(), nullable=False),
+        sa.Column("mean_acceptance_length", Double, nullable=True),
+        sa.Column("draft_acceptance_rate", Double, nullable=True),
+        sa.Column("rows_in_flight", Double, nullable=False),
+        sa.Column("text", sa.Text(), nullable=False),
         sa.Column("logprobs", Json, nullable=True),
         sa.Column("attempt", sa.Integer(), nullable=False),
         sa.Column("worker_id", sa.Text(), nullable=False),
