@@ -1,6 +1,6 @@
 """Ringing: messages that say "there may be work for this pair". Losing or repeating one changes nothing."""
 
-from typing import Any
+from typing import Any, cast
 
 from celery import Celery
 from kombu.exceptions import KombuError, OperationalError
@@ -18,7 +18,6 @@ def ring(app: Celery, pair: str, count: int, priority: int = 1, window: int = WI
     Call it after the commit that made the work visible. Priority is a batch's: 0 low, 1 normal, 2 high.
     """
     queue = queue_name(pair)
-    url: Any = app.conf.broker_url
     try:
         with app.producer_or_acquire() as pooled:
             producer: Any = pooled
@@ -37,7 +36,7 @@ def ring(app: Celery, pair: str, count: int, priority: int = 1, window: int = WI
                     )
             return count
     except (KombuError, OperationalError, RedisError, OSError) as error:
-        shown = describe_broker(url)
+        shown = describe_broker(cast(str, app.conf.broker_url))
         raise BrokerUnreachable(
             f"broker {shown} took no bell ({error}); the work is stored, and is rung for again later."
         ) from error

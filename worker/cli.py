@@ -1,0 +1,123 @@
+"""The `worker` command. What is heavy is imported by the command that needs it."""
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+ReportsErrors = Callable[..., Any]
+
+
+def _says_why(command: ReportsErrors) -> ReportsErrors:
+    """Errors meant for a person become one line and an exit code; a bug keeps its traceback."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        from db.errors import ConfigError, DatabaseError
+        from worker.errors import ConfigurationError
+        from worker.wire.app import BrokerError
+        from worker.wire.pairs import UnknownPair
+
+        try:
+            return command(*args, **kwargs)
+        except (ConfigurationError, ConfigError, UnknownPair, BrokerError, DatabaseError) as error:
+            click.echo(f"worker: {error}", err=True)
+            sys.exit(2 if isinstance(error, UnknownPair | ConfigError | ConfigurationError) else 1)
+
+    return run
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="specmill")
+def main() -> None:
+    """Run prompts of submitted batches on this machine's devices.
+
+    \b
+    Example:
+      SPECMILL_BROKER_URL=redis://broker:6379/0 \\
+      SPECMILL_DATABASE_URL=postgresql://specmill@database/specmill \\
+      worker start --devices all
+    """
+
+
+@main.command()
+@click.option(
+    "--devices", default="all", show_default=True, help="all, GPU numbers such as 0,2, cpu, or cpu:N."
+)
+@click.option("--pair", default=None, help="The pair to serve.  [default: default_pair of specmill.toml]")
+@click.option(
+    "--grace",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="Seconds that running prompts get to finish when told to stop; the rest is released.",
+)
+@click.option(
+    "--concurrency",
+    default=8,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Claims in flight, a process.",
+)
+@_says_why
+def start(devices: str, pair: str | None, grace: float, concurrency: int) -> None:
+    """Serve a pair: one process for each device, until told to stop.
+
+    The first SIGTERM or Ctrl-C drains, a second one stops at once. Exit codes: 0 stopped as told, 1 the
+    broker or database is away or the processes kept dying, 2 the configuration cannot work.
+
+    \b
+    Examples:
+      worker start --devices cpu
+      worker start --devices 0,1 --pair qwen3 --grace 300
+    """
+    from worker import logs
+    from worker.devices import parse
+    from worker.fleet import Fleet, command_for
+    from worker.preflight import check
+    from worker.wire.settings import WireSettings
+
+    logs.configure("worker")
+    pair = pair or WireSettings().default_pair
+    pinned = parse(devices)
+    check(pair)  # once here, so that four processes do not say the same thing four times
+    sys.exit(Fleet(pinned, command_for(pair, concurrency, grace), grace).run())
+
+
+@main.command()
+@click.option("--check", "checked", metavar="NAME|all", help="Load the pair and check that it can serve.")
+@click.option("--device", default="cpu", show_default=True, help="Where --check loads it: cpu or cuda.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@_says_why
+def pairs(checked: str | None, device: str, as_json: bool) -> None:
+    """List the pairs this host knows, and check them.
+
+    \b
+    Examples:
+      worker pairs
+      worker pairs --check smollm2
+    """
+    from worker.pair_list import print_pairs
+
+    sys.exit(print_pairs(checked, device, as_json))
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@_says_why
+def status(as_json: bool) -> None:
+    """Show the workers that are alive, whatever machine they run on.
+
+    \b
+    Example:
+      worker status
+    """
+    from worker.status import print_status
+
+    print_status(as_json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""The runner's dealings with the queue in the database, and its patience when the database is away."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from db import fleet, queue
+from db.connect import writing
+from db.errors import DatabaseUnreachable
+from db.queue import Claimed, Failed, Lease, Success
+from db.tables import WorkerState
+from worker.sampling import resolve
+from worker.serving import Serving
+
+log = logging.getLogger("specmill.worker")
+
+T = TypeVar("T")
+
+FIRST_PAUSE = 1.0  # seconds; doubled with every further failure
+LONGEST_PAUSE = 30.0
+
+
+class Ledger:
+    """Every method is one transaction, or None while the database is away: ask again after `away_seconds`."""
+
+    def __init__(self, db: Engine, serving: Serving) -> None:
+        self._db = db
+        self._serving = serving
+        self._resolved: set[str] = set()  # batches whose sampling this process has resolved
+        self._pause = 0.0
+        self._retry_at = 0.0
+
+    @property
+    def away_seconds(self) -> float:
+        return max(0.0, self._retry_at - time.monotonic())
+
+    def try_now(self) -> None:
+        """The process is about to end: do not sit out the pause."""
+        self._retry_at = 0.0
+
+    def claim(self, rows: int) -> list[Claimed] | None:
+        """Prompts for about `rows` rows, n a prompt; at least one, as its n alone may exceed the room."""
+        serving = self._serving
+
+        def write(conn: Connection) -> list[Claimed]:
+            limit = queue.claim_limit(conn, serving.pair, rows)
+            claimed = queue.claim(conn, serving.pair, serving.worker_id, limit, serving.lease_seconds)
+            kept, used = 0, 0
+            while kept < len(claimed) and (kept == 0 or used + claimed[kept].n <= rows):
+                used += claimed[kept].n
+                kept += 1
+            if kept < len(claimed):
+                queue.release(conn, serving.worker_id, [c.lease for c in claimed[kept:]])
+            for batch_id, given in {c.batch_id: c.batch_sampling for c in claimed[:kept]}.items():
+                if batch_id not in self._resolved:
+                    queue.resolve_sampling(conn, batch_id, resolve(serving.defaults, given))
+            return claimed[:kept]
+
+        claimed = self._transact(write)
+        self._resolved |= {c.batch_id for c in claimed or []}
+        return claimed
+
+    def complete(
+        self, successes: Sequence[Success], failures: Sequence[Failed], returned: Sequence[Lease]
+    ) -> set[int] | None:
+        """Prompts whose outcome was accepted; the leases of the others had been lost."""
+
+        def write(conn: Connection) -> set[int]:
+            accepted = queue.complete(conn, self._serving.worker_id, successes, failures)
+            if returned:
+                queue.release(conn, self._serving.worker_id, returned)
+            return accepted
+
+        accepted = self._transact(write)
+        if (
+            accepted
+        ):  # a batch's end is a transaction of its own: it sees what other workers committed meanwhile
+            self._transact(queue.finish_batches)
+        return accepted
+
+    def release(self, leases: Sequence[Lease]) -> int | None:
+        return self._transact(lambda conn: queue.release(conn, self._serving.worker_id, leases))
+
+    def beat(
+        self, leases: Sequence[Lease], state: WorkerState, activity: dict[str, Any]
+    ) -> set[Lease] | None:
+        """Renew leases and this worker's heartbeat; the leases still held."""
+
+        def write(conn: Connection) -> set[Lease]:
+            fleet.heartbeat(conn, self._serving.worker_id, state, activity)
+            if not leases:
+                return set()
+            return queue.renew(conn, self._serving.worker_id, leases, self._serving.lease_seconds)
+
+        return self._transact(write)
+
+    def pending(self) -> int | None:
+        return self._transact(lambda conn: queue.pending_count(conn, self._serving.pair))
+
+    def stop_worker(self) -> bool | None:
+        def write(conn: Connection) -> bool:
+            fleet.stop_worker(conn, self._serving.worker_id)
+            return True
+
+        return self._transact(write)
+
+    def _transact(self, write: Callable[[Connection], T]) -> T | None:
+        if self.away_seconds:
+            return None
+        try:
+            with writing(self._db) as conn:
+                result = write(conn)
+        except DatabaseUnreachable as error:
+            if not self._pause:
+                log.warning("%s No prompt is claimed until it is back; what is running goes on.", error)
+            self._pause = min(LONGEST_PAUSE, 2 * self._pause or FIRST_PAUSE)
+            self._retry_at = time.monotonic() + self._pause
+            return None
+        if self._pause:
+            log.info("the database is back")
+        self._pause = 0.0
+        return result

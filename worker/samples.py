@@ -1,0 +1,48 @@
+"""A finished generation as the columns of its row in `samples`."""
+
+from typing import Any
+
+from worker.engine.types import Generation
+
+
+def to_columns(generation: Generation, seed: int, waited_seconds: float) -> dict[str, Any]:
+    """`waited_seconds`: from the prompt's submission until the engine was given it."""
+    queue_seconds = waited_seconds + generation.waited_seconds
+    return {
+        "sample_index": generation.sample_index,
+        "text": generation.text,
+        "finish_reason": generation.finish_reason,
+        "seed": seed,
+        "prompt_tokens": generation.prompt_tokens,
+        "completion_tokens": generation.completion_tokens,
+        "cached_tokens": generation.cached_tokens,
+        "queue_seconds": queue_seconds,
+        "prefill_seconds": generation.prefill_seconds,
+        "first_token_seconds": generation.first_token_seconds,
+        "decode_seconds": generation.decode_seconds,
+        "total_seconds": queue_seconds + generation.first_token_seconds + generation.decode_seconds,
+        "method": generation.method,
+        "spec_disabled_reason": generation.spec_disabled_reason,
+        "num_steps": generation.num_steps,
+        "num_spec_steps": generation.num_spec_steps,
+        "rows_in_flight": generation.rows_in_flight,
+        "logprobs": None,
+        **_acceptance(generation),
+    }
+
+
+def _acceptance(generation: Generation) -> dict[str, Any]:
+    """NULL, not 0, where nothing was drafted: a zero would read as a drafter that was always wrong."""
+    drafted, accepted, steps = (
+        generation.num_draft_tokens,
+        generation.num_accepted_draft_tokens,
+        generation.num_spec_steps,
+    )
+    nothing = drafted == 0
+    return {
+        "num_draft_tokens": None if nothing else drafted,
+        "num_accepted_draft_tokens": None if nothing else accepted,
+        "acceptance_histogram": None if nothing else list(generation.acceptance_histogram),
+        "mean_acceptance_length": None if nothing else 1 + accepted / steps,
+        "draft_acceptance_rate": None if nothing else accepted / drafted,
+    }
