@@ -6,8 +6,6 @@ from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
 
-# A decoder that joins pieces (SentencePiece) needs some tokens of context to place spaces.
-_CONTEXT_TOKENS = 4
 # An unfinished character is held back, but not longer than this: a run of invalid bytes never completes.
 _HELD_TOKENS = 16
 
@@ -52,8 +50,9 @@ class Detokenizer:
     def __init__(self, decoder: TokenDecoder) -> None:
         self._decoder = decoder
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        # For pieces spelt by their neighbours (SentencePiece's spaces): those given out last and those held.
         self._window: list[int] = []
-        self._shown = 0  # tokens of the window whose text was given out
+        self._shown = 0
 
     def push(self, token_id: int) -> str:
         if token_id in self._decoder.special_ids:
@@ -68,8 +67,11 @@ class Detokenizer:
         if text.endswith("�") and len(self._window) - self._shown < _HELD_TOKENS:
             return ""
         added = text[len(self._decoder.decode(self._window[: self._shown])) :]
-        self._window = self._window[-_CONTEXT_TOKENS:]
-        self._shown = len(self._window)
+        if added:
+            del self._window[: self._shown]
+            self._shown = len(self._window)
+        else:
+            self._window.pop()
         return added
 
 

@@ -8,22 +8,21 @@ from typing import Any, TypeVar, cast
 
 import torch
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
 from worker.engine.conversion import converted_folder
-from worker.engine.errors import ModelLoadError
+from worker.engine.errors import EngineError, ModelLoadError
 from worker.engine.quiet import quiet
-from worker.engine.types import DType, FolderModel, HubModel, ModelSource, PackageModel
+from worker.engine.types import DType, FolderModel, HubModel, ModelSource, PackageModel, Pair
 
 _T = TypeVar("_T")
-
-# Tokenizers without a length of their own say 1e30.
-_NO_LENGTH = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +81,35 @@ def load_model(
         model=model.eval(),
         tokenizer=tokenizer,
         generation_config=model.generation_config,
-        context_limit=_context_limit(name, model, tokenizer, context_limit),
+        context_limit=resolve_context_limit(source, model.config, context_limit),
         eos_ids=_eos_ids(model, tokenizer),
         revision=_revision(source, model),
+    )
+
+
+def load_config(source: ModelSource, *, trust_remote_code: bool = False) -> PreTrainedConfig:
+    """A model's config alone, to judge it before its weights are loaded."""
+    return _explained(
+        source,
+        "config",
+        lambda: cast(
+            PreTrainedConfig,
+            AutoConfig.from_pretrained(**_location(source), trust_remote_code=trust_remote_code),
+        ),
+    )
+
+
+def resolve_context_limit(source: ModelSource, config: PreTrainedConfig, wanted: int | None) -> int:
+    """The pair's limit if it gives one, else the model's own."""
+    own = cast(int | None, getattr(config.get_text_config(), "max_position_embeddings", None))
+    if own is not None and wanted is not None and wanted > own:
+        raise ModelLoadError(
+            f"the pair's context_limit is {wanted}, but {name_of(source)} ends at {own} tokens: lower it"
+        )
+    if limit := wanted or own:
+        return limit
+    raise ModelLoadError(
+        f"the model {name_of(source)} does not say how long its context is: set the pair's context_limit"
     )
 
 
@@ -108,6 +133,15 @@ def name_of(source: ModelSource) -> str:
             return str(path)
         case PackageModel(package, file):
             return f"{package}:{file}"
+
+
+def draft_source(pair: Pair) -> ModelSource | None:
+    """The model that a pair drafts with, if its method has one."""
+    if pair.method != "draft_model":
+        return None
+    if pair.draft is None:
+        raise EngineError("method draft_model needs a draft model: name one as the pair's `draft`")
+    return pair.draft
 
 
 def _location(source: ModelSource) -> dict[str, Any]:
@@ -153,24 +187,6 @@ def _advice(source: ModelSource, reason: str) -> str:
             "or download it elsewhere and give the pair its folder"
         )
     return "Was it written by `save_pretrained`, with its tokenizer, for text generation?"
-
-
-def _context_limit(
-    name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, wanted: int | None
-) -> int:
-    config = model.config.get_text_config()
-    own = cast(int | None, getattr(config, "max_position_embeddings", None))
-    if own is None and (length := cast(int, tokenizer.model_max_length)) < _NO_LENGTH:
-        own = length
-    if own is None and wanted is None:
-        raise ModelLoadError(
-            f"the model {name} does not say how long its context is: set context_limit in the pair"
-        )
-    if own is not None and wanted is not None and wanted > own:
-        raise ModelLoadError(
-            f"the pair's context_limit is {wanted}, but {name} has a context of {own} tokens: lower it"
-        )
-    return cast(int, wanted or own)
 
 
 def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

@@ -91,7 +91,7 @@ def _without_template(messages: Sequence[Message]) -> str:
         raise PromptError(
             "no_chat_template",
             f"the model has no chat template to write the turns {', '.join(roles) or '(none)'} with: "
-            "give raw text or a single user message (a system message may precede it), or use an instruct model",
+            "give raw text or one user message (a system message may precede it), or use an instruct model",
         )
     return "\n\n".join(message["content"] for message in messages if message["content"])
 
