@@ -1,0 +1,9 @@
+"""Drafters: what proposes the tokens that the target then verifies."""
+
+from worker.engine.drafters.draft_model import DraftModel
+from worker.engine.drafters.guarded import GuardedDrafter
+from worker.engine.drafters.none import NoDrafter
+from worker.engine.drafters.prompt_lookup import PromptLookup
+from worker.engine.drafters.protocol import Drafter, Proposal, Refusal
+
+__all__ = ["DraftModel", "Drafter", "GuardedDrafter", "NoDrafter", "PromptLookup", "Proposal", "Refusal"]

@@ -1,0 +1,53 @@
+"""Proposes what followed the last time that the row's newest tokens occurred, in its prompt or its output."""
+
+from collections.abc import Sequence
+
+from worker.engine.drafters.protocol import Proposal
+from worker.engine.rows import Row
+
+# The longest suffix of MIN_NGRAM to MAX_NGRAM tokens that occurred before decides.
+MIN_NGRAM = 2
+MAX_NGRAM = 5
+
+
+class PromptLookup:
+    """One index a row, brought up to date when the row is asked about."""
+
+    def __init__(self) -> None:
+        self._indexes: dict[Row, NgramIndex] = {}
+
+    def propose(self, rows: Sequence[Row], limits: Sequence[int]) -> list[Proposal]:
+        return [self._propose(row, limit) for row, limit in zip(rows, limits, strict=True)]
+
+    def forget(self, row: Row) -> None:
+        self._indexes.pop(row, None)
+
+    def _propose(self, row: Row, limit: int) -> list[int]:
+        index = self._indexes.setdefault(row, NgramIndex())
+        index.extend(row.tokens)
+        return index.continuation(row.tokens, limit)
+
+
+class NgramIndex:
+    """Where each n-gram of a growing token list last ended with a token after it."""
+
+    def __init__(self) -> None:
+        self._ends: dict[tuple[int, ...], int] = {}  # n-gram -> index of the token that follows it
+        self._indexed = 0  # n-grams followed by a token at a smaller index are in
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Take in the tokens added since the last call."""
+        for follower in range(self._indexed, len(tokens)):
+            longest = tuple(tokens[max(0, follower - MAX_NGRAM) : follower])
+            for start in range(len(longest) - MIN_NGRAM + 1):
+                self._ends[longest[start:]] = follower
+        self._indexed = len(tokens)
+
+    def continuation(self, tokens: Sequence[int], limit: int) -> list[int]:
+        """What followed the longest known suffix; a copy that reaches the end goes on with what it copied."""
+        for length in range(min(MAX_NGRAM, len(tokens)), MIN_NGRAM - 1, -1):
+            follower = self._ends.get(tuple(tokens[-length:]))
+            if follower is not None:
+                period = len(tokens) - follower
+                return [tokens[follower + i % period] for i in range(limit)]
+        return []

@@ -1,0 +1,228 @@
+"""The loop: rows come in, are prefilled, and step together until each has its sample."""
+
+from collections import deque
+from collections.abc import Hashable, Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from worker.engine.admission import check_request
+from worker.engine.attention import ATTENTION, Chunk
+from worker.engine.cache import Slots, compact
+from worker.engine.compatibility import check_draft
+from worker.engine.detokenizer import Detokenizer, TokenDecoder
+from worker.engine.drafters import Drafter, DraftModel, GuardedDrafter, NoDrafter, PromptLookup
+from worker.engine.errors import EngineError
+from worker.engine.loading import LoadedModel, load_model
+from worker.engine.planner import verify_lengths
+from worker.engine.rows import Row, RowFailed
+from worker.engine.sampling import choose
+from worker.engine.target import CachedModel, take_chunks
+from worker.engine.text import Message, render
+from worker.engine.types import Failure, Generation, ModelSource, Pair, Request, Sampling
+
+# Prompt tokens in one pass: a longer prompt goes through in chunks, shorter ones share a pass.
+PREFILL_TOKENS = 2048
+
+Result = Generation | Failure
+
+
+class Engine:
+    """A pair, loaded: continuous batching with speculative decoding. One thread uses it."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        loaded = _load(pair, pair.target, pair.context_limit)
+        self.tokenizer: PreTrainedTokenizerBase = loaded.tokenizer
+        self.context_limit = loaded.context_limit
+        self.eos_ids = loaded.eos_ids
+        self.generation_defaults = _generation_defaults(loaded)
+        self._decoder = TokenDecoder(loaded.tokenizer)
+        self._target = CachedModel(loaded, pair.max_rows, self.context_limit)
+        drafter = _make_drafter(pair, loaded, self._target.vocab_size)
+        self._drafter = GuardedDrafter(drafter, pair.gamma, self._target.vocab_size)
+        self._slots = Slots()
+        self._rows: list[Row] = []
+        self._waiting: deque[tuple[Request, float]] = deque()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._rows or self._waiting)
+
+    @property
+    def rows_in_flight(self) -> int:
+        return len(self._rows)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    def submit(self, request: Request) -> None:
+        self._waiting.append((request, perf_counter()))
+
+    def cancel(self, request_id: Hashable) -> None:
+        """Drop all samples of a request, waiting or running; nothing is reported about them."""
+        self._waiting = deque(item for item in self._waiting if item[0].id != request_id)
+        for row in [row for row in self._rows if row.request.id == request_id]:
+            self._remove(row)
+
+    @torch.inference_mode()
+    def step(self) -> list[Result]:
+        """One iteration: a pass over prompts while any is unfinished, else one verify step of all rows."""
+        results = self._admit()
+        unfinished = [row for row in self._rows if not row.is_prefilled]
+        if unfinished:
+            results += self._prefill(unfinished)
+        elif self._rows:
+            results += self._verify()
+        return results
+
+    def generate(
+        self, prompts: Sequence[str | Sequence[Message]], sampling: Sampling | None = None, raw: bool = False
+    ) -> list[Generation]:
+        """A sample for each prompt, in order. A string is a user's message or, with `raw`, text to continue."""
+        if self.busy:
+            raise EngineError(
+                "generate() was called while the engine is busy: collect what was submitted first"
+            )
+        for index, prompt in enumerate(prompts):
+            if isinstance(prompt, str) and not raw:
+                prompt = [Message(role="user", content=prompt)]
+            rendered = render(self.tokenizer, prompt)
+            self.submit(Request(index, rendered.token_ids, sampling or Sampling()))
+        done: dict[Hashable, Generation] = {}
+        while self.busy:
+            for result in self.step():
+                if isinstance(result, Failure):
+                    raise EngineError(f"prompt {result.request_id} failed: {result.message}")
+                done[result.request_id] = result
+        return [done[index] for index in range(len(prompts))]
+
+    def _admit(self) -> list[Result]:
+        """Give free rows to those that wait, in order; what can never run fails by name."""
+        failures: list[Result] = []
+        while self._waiting and len(self._rows) < self.pair.max_rows:
+            request, submitted = self._waiting.popleft()
+            try:
+                check_request(request, self._target.name, self.context_limit, self._target.vocab_size)
+                detokenizer = Detokenizer(self._decoder)
+                waited = perf_counter() - submitted
+                row = Row(request, self._slots.take(), self.context_limit, detokenizer, waited)
+                self._rows.append(row)
+            except RowFailed as error:
+                failures.append(_failure(request, error))
+        compact(self._slots, self._target.cache, self._rows)
+        return failures
+
+    def _prefill(self, rows: Sequence[Row]) -> list[Result]:
+        """One bounded pass over prompts; the rows whose prompt ends in it get their first token."""
+        began = perf_counter()
+        pending = [(row.slot, row.cached, row.tokens[row.cached :]) for row in rows]
+        chunks = take_chunks(pending, PREFILL_TOKENS)
+        rows = rows[: len(chunks)]
+        ready = [row for row, chunk in zip(rows, chunks, strict=True) if chunk.num_logits]
+        try:
+            logits = self._target.forward(chunks)
+            tokens: list[int] = choose(logits, [row.draw() for row in ready]).tolist()
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            return self._out_of_memory(rows, error)
+        for row, chunk in zip(rows, chunks, strict=True):
+            row.commit_prefill(len(chunk.token_ids), began, len(self._rows))
+        return self._commit([(row, (), [token]) for row, token in zip(ready, tokens, strict=True)])
+
+    def _verify(self) -> list[Result]:
+        """Propose, run the target over anchors and proposals, and commit what it accepts."""
+        rows = sorted(self._rows, key=lambda row: row.slot)
+        proposals = self._drafter.propose(rows)
+        proposals = [p[:n] for p, n in zip(proposals, verify_lengths(proposals), strict=True)]
+        chunks = [
+            Chunk(row.slot, row.cached, [row.tokens[-1], *proposal], num_logits=len(proposal) + 1)
+            for row, proposal in zip(rows, proposals, strict=True)
+        ]
+        draws = [row.draw(i) for row, p in zip(rows, proposals, strict=True) for i in range(len(p) + 1)]
+        try:
+            tokens: list[int] = choose(self._target.forward(chunks), draws).tolist()
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            return self._out_of_memory(rows, error)
+        commits: list[tuple[Row, Sequence[int], list[int]]] = []
+        for row, proposal in zip(rows, proposals, strict=True):
+            commits.append((row, proposal, tokens[: len(proposal) + 1]))
+            del tokens[: len(proposal) + 1]
+        return self._commit(commits)
+
+    def _commit(self, commits: Sequence[tuple[Row, Sequence[int], list[int]]]) -> list[Result]:
+        """Emit each row's tokens; a row whose processing fails ends alone."""
+        results: list[Result] = []
+        in_flight = len(self._rows)
+        for row, proposal, chosen in commits:
+            try:
+                if row.is_prefilled:
+                    row.commit_step(proposal, chosen, self.eos_ids, in_flight)
+                else:
+                    row.commit_first(chosen[0], self.eos_ids)
+                if row.finish_reason is None:
+                    continue
+                results.append(row.generation(self.pair.method))
+            except Exception as error:
+                self._target.cache.wipe(row.slot)
+                results.append(_failure(row.request, error))
+            self._remove(row)
+        return results
+
+    def _out_of_memory(self, rows: Sequence[Row], error: BaseException) -> list[Result]:
+        """The pass did not fit: its rows fail, to be tried again where there is room."""
+        message = (
+            f"no memory for a pass of {len(rows)} rows ({error}): lower the pair's max_rows or context_limit"
+        )
+        for row in rows:
+            self._remove(row)
+        return [_failure(row.request, RowFailed("out_of_memory", message, retryable=True)) for row in rows]
+
+    def _remove(self, row: Row) -> None:
+        self._rows.remove(row)
+        self._slots.free(row.slot)
+        self._drafter.forget(row)
+
+
+def _load(pair: Pair, source: ModelSource, context_limit: int | None) -> LoadedModel:
+    return load_model(
+        source,
+        pair.dtype,
+        pair.device,
+        trust_remote_code=pair.trust_remote_code,
+        attention=ATTENTION,
+        context_limit=context_limit,
+    )
+
+
+def _make_drafter(pair: Pair, target: LoadedModel, vocab_size: int) -> Drafter:
+    match pair.method:
+        case "none":
+            return NoDrafter()
+        case "prompt_lookup":
+            return PromptLookup()
+        case "draft_model":
+            if pair.draft is None:
+                raise EngineError("method draft_model needs a draft model: name one as the pair's `draft`")
+            draft = _load(pair, pair.draft, None)
+            check_draft(target, draft)
+            context_limit = min(draft.context_limit, target.context_limit)
+            return DraftModel(CachedModel(draft, pair.max_rows, context_limit), vocab_size)
+
+
+def _generation_defaults(loaded: LoadedModel) -> dict[str, Any]:
+    """What the model's own generation_config says about sampling; greedy where it does not sample."""
+    config = loaded.generation_config
+    if not config.do_sample:
+        return {"temperature": 0.0}
+    given = {name: getattr(config, name) for name in ("temperature", "top_p", "top_k")}
+    return {"temperature": 1.0} | {name: value for name, value in given.items() if value is not None}
+
+
+def _failure(request: Request, error: Exception) -> Failure:
+    if isinstance(error, RowFailed):
+        return Failure(request.id, request.sample_index, error.code, str(error), error.retryable)
+    message = f"the row could not be processed: {type(error).__name__}: {error}"
+    return Failure(request.id, request.sample_index, "internal_error", message, retryable=True)

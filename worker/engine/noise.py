@@ -1,0 +1,44 @@
+"""Counter-based noise: a draw is a pure function of its key, whenever and beside whomever it is made."""
+
+import torch
+from torch import Tensor
+
+_MASK = 0xFFFFFFFF
+_ROUNDS = 10
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+
+Words = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def philox(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
+    """Philox4x32-10 (Salmon et al., 2011): four 32-bit words, held in int64, for each counter and key."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(_ROUNDS):
+        high0, low0 = _multiply(c0, _MULTIPLIERS[0])
+        high1, low1 = _multiply(c2, _MULTIPLIERS[1])
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = (k0 + _WEYL[0]) & _MASK, (k1 + _WEYL[1]) & _MASK
+    return c0, c1, c2, c3
+
+
+def uniforms(
+    seeds: Tensor, sample_indexes: Tensor, positions: Tensor, tokens: Tensor, stream: int
+) -> tuple[Tensor, Tensor]:
+    """Two independent float64 draws in (0, 1) for each key; all arguments int64, broadcast together."""
+    streams = torch.full_like(tokens, stream)
+    words = philox((tokens, positions, sample_indexes, streams), (seeds & _MASK, (seeds >> 32) & _MASK))
+    return _to_unit(words[0], words[1]), _to_unit(words[2], words[3])
+
+
+def _multiply(word: Tensor, multiplier: int) -> tuple[Tensor, Tensor]:
+    """High and low halves of a 32 x 32 bit product; int64 wraps around without losing bits."""
+    product = word * multiplier
+    return (product >> 32) & _MASK, product & _MASK
+
+
+def _to_unit(high: Tensor, low: Tensor) -> Tensor:
+    """53 random bits, in the middle of their interval: never 0 and never 1."""
+    bits = ((high >> 5) << 26) | (low >> 6)
+    return (bits.double() + 0.5) / 2.0**53

@@ -1,0 +1,58 @@
+"""A transformers model with a cache for many rows: what is run for the target, and for a draft model too."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from worker.engine.architecture import inspect_model
+from worker.engine.attention import Chunk, Pass
+from worker.engine.cache import KeyValueCache
+from worker.engine.loading import LoadedModel
+
+
+class CachedModel:
+    """Runs packed passes; the caller knows which positions of which slots are alive."""
+
+    def __init__(self, loaded: LoadedModel, max_rows: int, context_limit: int) -> None:
+        self.name = loaded.name
+        self.context_limit = context_limit
+        self._model = cast(Any, loaded.model)
+        self._device = str(loaded.model.device)
+        shapes = inspect_model(loaded.model, loaded.name, context_limit)
+        self.cache = KeyValueCache(shapes, max_rows, context_limit, loaded.model.dtype, self._device)
+        self.vocab_size = cast(int, self._model.get_input_embeddings().num_embeddings)
+
+    def forward(self, chunks: Sequence[Chunk]) -> Tensor:
+        """Write the chunks' keys and values; logits [N, V] of the positions wanted, in the chunks' order."""
+        self.cache.reserve(1 + max(c.slot for c in chunks), max(c.end for c in chunks))
+        layout = Pass(self.cache, chunks, self._device)
+        token_ids = [token for chunk in chunks for token in chunk.token_ids]
+        wanted: list[int] = []
+        offset = 0
+        for chunk in chunks:
+            offset += len(chunk.token_ids)
+            wanted.extend(range(offset - chunk.num_logits, offset))
+        output = self._model(
+            input_ids=torch.tensor([token_ids], device=self._device),
+            position_ids=layout.positions[None],
+            use_cache=False,
+            logits_to_keep=torch.tensor(wanted, dtype=torch.int64, device=self._device),
+            packed=layout,
+        )
+        return output.logits[0]
+
+
+def take_chunks(
+    pending: Sequence[tuple[int, int, Sequence[int]]], budget: int, *, want_logits: bool = True
+) -> list[Chunk]:
+    """The first `budget` tokens of rows (slot, start, tokens); logits where a row's last is among them."""
+    chunks: list[Chunk] = []
+    for slot, start, tokens in pending:
+        if budget <= 0:
+            break
+        part = tokens[:budget]
+        chunks.append(Chunk(slot, start, part, num_logits=int(want_logits and len(part) == len(tokens))))
+        budget -= len(part)
+    return chunks
