@@ -1,0 +1,1 @@
+"""One module a command: its options and help. They import only click, so that --help stays quick."""
