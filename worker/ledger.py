@@ -42,22 +42,23 @@ class Ledger:
         self._retry_at = 0.0
 
     def claim(self, rows: int) -> list[Claimed] | None:
-        """Prompts for about `rows` rows, n a prompt; at least one, as its n alone may exceed the room."""
+        """Prompts for about `rows` rows, each of its n samples being one; at least one prompt, if any waits."""
         serving = self._serving
+
+        def take(conn: Connection, limit: int) -> list[Claimed]:
+            return queue.claim(conn, serving.pair, serving.worker_id, limit, serving.lease_seconds)
 
         def write(conn: Connection) -> list[Claimed]:
             limit = queue.claim_limit(conn, serving.pair, rows)
-            claimed = queue.claim(conn, serving.pair, serving.worker_id, limit, serving.lease_seconds)
-            kept, used = 0, 0
-            while kept < len(claimed) and (kept == 0 or used + claimed[kept].n <= rows):
-                used += claimed[kept].n
-                kept += 1
-            if kept < len(claimed):
-                queue.release(conn, serving.worker_id, [c.lease for c in claimed[kept:]])
-            for batch_id, given in {c.batch_id: c.batch_sampling for c in claimed[:kept]}.items():
+            claimed = take(conn, 1)
+            if claimed:  # the first one's n foretells that of the rest, which are mostly of its batch
+                limit = min(limit, rows // claimed[0].n)
+            if claimed and limit > 1:
+                claimed += take(conn, limit - 1)
+            for batch_id, given in {c.batch_id: c.batch_sampling for c in claimed}.items():
                 if batch_id not in self._resolved:
                     queue.resolve_sampling(conn, batch_id, resolve(serving.defaults, given))
-            return claimed[:kept]
+            return claimed
 
         claimed = self._transact(write)
         self._resolved |= {c.batch_id for c in claimed or []}

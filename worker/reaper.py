@@ -36,13 +36,15 @@ class Reaper:
         self._thread.join(timeout=10)
 
     def _run(self) -> None:
-        while not self._stop.wait(min(LONGEST_PAUSE, self._lease_seconds / 4)):
+        pause = min(LONGEST_PAUSE, self._lease_seconds / 4)
+        while not self._stop.is_set():
             try:
                 self.tick()
             except DatabaseUnreachable:
                 pass  # the runner says so, and the next pass tries again
             except Exception:  # a reaper that stops is a fleet that slowly forgets
                 log.exception("a reaper's pass failed")
+            self._stop.wait(pause)
 
     def tick(self) -> None:
         """One pass."""
