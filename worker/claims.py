@@ -31,6 +31,10 @@ class Bell:
     def wait(self) -> None:
         self._over.wait()
 
+    @property
+    def has_ended(self) -> bool:
+        return self._over.is_set()
+
 
 @dataclass(eq=False)
 class Claim:

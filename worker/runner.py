@@ -228,11 +228,11 @@ class Runner:
 
     def _close(self, claims: list[Claim]) -> None:
         """Let the tasks of these claims return, and put as many bells back into circulation."""
+        if claims and (pending := self._ledger.pending()):
+            self._ring(min(len(claims), pending))
         for claim in claims:
             self._claims.remove(claim)
             claim.bell.end()
-        if claims and (pending := self._ledger.pending()):
-            self._ring(min(len(claims), pending))
 
     def _dismiss_bells(self) -> None:
         for bell in self._bells:
