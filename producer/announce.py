@@ -41,7 +41,9 @@ def _sampling(submission: Submission) -> str:
     defaults = submission.pair.defaults
     merged = {**(defaults or {}), **submission.sampling}
     parts = [f"{name} {value}" for name, value in sorted(merged.items())]
-    return ", ".join(parts if defaults is not None else [*parts, "else the model's own"])
+    if defaults is None:
+        parts.append("else the model's own" if parts else "the model's own")
+    return ", ".join(parts)
 
 
 def tell_bad_items(bad: BadItems) -> None:
