@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, and_, case, exists, update
+from sqlalchemy import Connection, case, exists, update
 
 from db.clock import now
 from db.tables import Batch, BatchStatus, Prompt, PromptStatus
@@ -13,7 +13,25 @@ ENDED_AT = {
     BatchStatus.CANCELLED.value: Batch.cancelled_at,
     BatchStatus.EXPIRED.value: Batch.expired_at,
 }
-ENDABLE_BATCH = (BatchStatus.IN_PROGRESS, BatchStatus.FINALIZING, BatchStatus.CANCELLING)
+
+OF_BATCH = Prompt.batch_id == Batch.id
+
+END = (
+    update(Batch)
+    .where(
+        Batch.sealed_at.is_not(None),
+        Batch.status.in_((BatchStatus.IN_PROGRESS, BatchStatus.FINALIZING, BatchStatus.CANCELLING)),
+        ~exists().where(OF_BATCH, Prompt.status.in_(UNENDED_PROMPT)),
+    )
+    .values(
+        status=case(
+            (Batch.status == BatchStatus.CANCELLING, BatchStatus.CANCELLED),
+            (exists().where(OF_BATCH, Prompt.status == PromptStatus.EXPIRED), BatchStatus.EXPIRED),
+            else_=BatchStatus.COMPLETED,
+        )
+    )
+    .returning(Batch.id, Batch.status)
+)
 
 
 def end_batches(conn: Connection, batch_id: str | None = None) -> Sequence[str]:
@@ -23,26 +41,8 @@ def end_batches(conn: Connection, batch_id: str | None = None) -> Sequence[str]:
     prompts at once do not see each other's until both have committed.
     """
     time = now(conn)
-    of_batch = Prompt.batch_id == Batch.id
-    expired = exists().where(of_batch, Prompt.status == PromptStatus.EXPIRED)
-    status = case(
-        (Batch.status == BatchStatus.CANCELLING, BatchStatus.CANCELLED),
-        (expired, BatchStatus.EXPIRED),
-        else_=BatchStatus.COMPLETED,
-    )
-    open_batch = [
-        Batch.sealed_at.is_not(None),
-        Batch.status.in_(ENDABLE_BATCH),
-        ~exists().where(of_batch, Prompt.status.in_(UNENDED_PROMPT)),
-    ]
-    if batch_id is not None:
-        open_batch.append(Batch.id == batch_id)
-    ended = conn.execute(
-        update(Batch).where(and_(*open_batch)).values(status=status).returning(Batch.id, Batch.status)
-    ).all()
+    ended = conn.execute(END if batch_id is None else END.where(Batch.id == batch_id)).all()
     for row in ended:
-        reached = ENDED_AT[row.status]
-        conn.execute(
-            update(Batch).where(Batch.id == row.id).values({Batch.finalizing_at: time, reached: time})
-        )
+        times = {Batch.finalizing_at: time, ENDED_AT[row.status]: time}
+        conn.execute(update(Batch).where(Batch.id == row.id).values(times))
     return [row.id for row in ended]

@@ -4,34 +4,28 @@ Every write of a holder is fenced: it matches (prompt, attempt, status = running
 `attempt` grows with every change of holder: a worker that lost its lease has lost its say.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import (
-    CTE,
-    BigInteger,
-    ColumnElement,
-    Connection,
-    Integer,
-    Select,
-    Text,
-    Update,
-    column,
-    exists,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-    values,
-)
+from sqlalchemy import Connection, func, insert, or_, select, update
 
 from db.clock import now
 from db.ending import end_batches
 from db.fleet import live_workers
-from db.tables import Batch, BatchStatus, Prompt, PromptStatus, Sample
+from db.queue_sql import (
+    BATCHES_TO_SERVE,
+    CLAIM,
+    CLAIMABLE_PROMPTS,
+    FAIL,
+    LOCK_RUNNING,
+    RELEASE,
+    RENEW,
+    SUCCEED,
+)
+from db.tables import Batch, Prompt, PromptStatus, Sample
+from db.text import storable
 
 CHUNK = 500  # rows a statement, far below SQLite's limit of variables
 
@@ -90,39 +84,16 @@ def claim(conn: Connection, pair: str, owner: str, limit: int, lease_seconds: fl
     """Take up to `limit` prompts: highest priority first, then the least-served batch, then in order."""
     time = now(conn)
     claimed: list[Claimed] = []
-    for batch_id, sampling, seed in conn.execute(_claimable_batches(pair, time)).all():
-        picked = (
-            select(Prompt.id)
-            .where(Prompt.batch_id == batch_id, Prompt.status == PromptStatus.PENDING)
-            .order_by(Prompt.position)
-            .limit(limit - len(claimed))
-            .with_for_update(skip_locked=True)
-            .cte("picked")
-        )
+    for batch_id, sampling, seed in conn.execute(BATCHES_TO_SERVE, {"pair": pair, "now": time}).all():
         rows = conn.execute(
-            update(Prompt)
-            .where(Prompt.id.in_(select(picked.c.id)))
-            .values(
-                status=PromptStatus.RUNNING,
-                attempt=Prompt.attempt + 1,
-                owner=owner,
-                lease_until=time + timedelta(seconds=lease_seconds),
-                claimed_at=time,
-            )
-            .returning(
-                Prompt.id,
-                Prompt.attempt,
-                Prompt.batch_id,
-                Prompt.position,
-                Prompt.custom_id,
-                Prompt.messages,
-                Prompt.text,
-                Prompt.chat_template_kwargs,
-                Prompt.sampling,
-                Prompt.n,
-                Prompt.crashes,
-                Prompt.created_at,
-            )
+            CLAIM,
+            {
+                "batch": batch_id,
+                "room": limit - len(claimed),
+                "holder": owner,
+                "until": time + timedelta(seconds=lease_seconds),
+                "now": time,
+            },
         ).all()
         claimed += [
             Claimed(
@@ -148,78 +119,34 @@ def claim(conn: Connection, pair: str, owner: str, limit: int, lease_seconds: fl
     return claimed
 
 
-def _claimable(pair: str, time: datetime) -> list[ColumnElement[bool]]:
-    """Sealed, open, neither paused nor past its deadline."""
-    return [
-        Batch.pair == pair,
-        Batch.status == BatchStatus.IN_PROGRESS,
-        Batch.sealed_at.is_not(None),
-        Batch.paused_at.is_(None),
-        or_(Batch.deadline.is_(None), Batch.deadline > time),
-    ]
-
-
-def _claimable_batches(pair: str, time: datetime) -> Select[str, dict[str, Any], int]:
-    of_batch = Prompt.batch_id == Batch.id
-    running = select(func.count()).where(of_batch, Prompt.status == PromptStatus.RUNNING).scalar_subquery()
-    return (
-        select(Batch.id, func.coalesce(Batch.sampling_resolved, Batch.sampling), Batch.seed)
-        .where(*_claimable(pair, time), exists().where(of_batch, Prompt.status == PromptStatus.PENDING))
-        .order_by(Batch.priority.desc(), running, Batch.created_at, Batch.id)
-    )
-
-
 def claim_limit(conn: Connection, pair: str, room: int) -> int:
     """How many to claim: what there is room for, but never so many that others get no share of the tail."""
-    others = 2 * max(1, len(live_workers(conn, pair)))
-    return min(room, max(1, pending_count(conn, pair, at_most=room * others) // others))
+    shares = 2 * max(1, len(live_workers(conn, pair)))
+    return min(room, max(1, pending_count(conn, pair, at_most=room * shares) // shares))
 
 
 def pending_count(conn: Connection, pair: str, at_most: int | None = None) -> int:
-    """Claimable prompts of a pair; counting stops at `at_most`."""
-    query = (
-        select(Prompt.id)
-        .join(Batch, Prompt.batch_id == Batch.id)
-        .where(*_claimable(pair, now(conn)), Prompt.status == PromptStatus.PENDING)
-    )
-    if at_most is not None:
-        query = query.limit(at_most)
-    return conn.execute(select(func.count()).select_from(query.subquery())).scalar_one()
+    """Claimable prompts of a pair; counting stops at `at_most`, for a long queue takes long to count."""
+    prompts = CLAIMABLE_PROMPTS if at_most is None else CLAIMABLE_PROMPTS.limit(at_most)
+    count = select(func.count()).select_from(prompts.subquery())
+    return conn.execute(count, {"pair": pair, "now": now(conn)}).scalar_one()
 
 
 def renew(conn: Connection, owner: str, leases: Iterable[Lease], lease_seconds: float) -> set[Lease]:
     """Prolong leases; those not returned are lost: stop running their prompts."""
     until = now(conn) + timedelta(seconds=lease_seconds)
-    kept: set[Lease] = set()
-    for held in _held([(lease.prompt_id, lease.attempt) for lease in leases]):
-        renewed = (
-            _fenced(held)
-            .where(Prompt.owner == owner)
-            .values(lease_until=until)
-            .returning(Prompt.id, Prompt.attempt)
-        )
-        kept |= {Lease(row.id, row.attempt) for row in conn.execute(renewed)}
-    return kept
+    held = set(_lock_held(conn, leases, owner))
+    for ids in _chunks([lease.prompt_id for lease in held]):
+        conn.execute(RENEW, {"ids": ids, "until": until})
+    return held
 
 
 def release(conn: Connection, owner: str, leases: Iterable[Lease]) -> int:
     """Give prompts back unrun (drain, pause, shed); it costs them nothing. How many were still ours."""
-    released = 0
-    for held in _held([(lease.prompt_id, lease.attempt) for lease in leases]):
-        given_back = (
-            _fenced(held)
-            .where(Prompt.owner == owner)
-            .values(
-                status=PromptStatus.PENDING,
-                attempt=Prompt.attempt + 1,
-                owner=None,
-                lease_until=None,
-                claimed_at=None,
-                rung_at=None,
-            )
-        )
-        released += len(conn.execute(given_back.returning(Prompt.id)).all())
-    return released
+    held = _lock_held(conn, leases, owner)
+    for ids in _chunks([lease.prompt_id for lease in held]):
+        conn.execute(RELEASE, {"ids": ids})
+    return len(held)
 
 
 def complete(
@@ -227,36 +154,45 @@ def complete(
 ) -> set[int]:
     """End prompts, and store the samples of those whose lease still holds; their ids are returned.
 
-    A lease that has run out but was not reaped still holds.
+    A lease that has run out but was not reaped still holds. The owner need not be the one that claimed: a
+    fresh process may hand in what a dead one had spooled.
     """
     time = now(conn)
-    ended: dict[str, Any] = {"owner": None, "lease_until": None, "ended_at": time}
-    accepted: set[int] = set()
-    for held in _held([(s.lease.prompt_id, s.lease.attempt, s.rendered) for s in successes], "rendered"):
-        stored = _fenced(held).values(status=PromptStatus.SUCCEEDED, rendered=held.c.rendered, **ended)
-        accepted |= set(conn.execute(stored.returning(Prompt.id)).scalars())
-    samples = [
-        {
+    held = _lock_held(conn, [outcome.lease for outcome in (*successes, *failures)])
+    succeeded = [success for success in successes if success.lease in held]
+    failed = [failure for failure in failures if failure.lease in held]
+    if succeeded:
+        conn.execute(
+            SUCCEED,
+            [{"prompt": s.lease.prompt_id, "as_seen": storable(s.rendered), "now": time} for s in succeeded],
+        )
+        conn.execute(
+            insert(Sample), [row for s in succeeded for row in _sample_rows(s, held[s.lease], owner, time)]
+        )
+    if failed:
+        conn.execute(
+            FAIL,
+            [
+                {"prompt": f.lease.prompt_id, "code": f.code, "reason": storable(f.message), "now": time}
+                for f in failed
+            ],
+        )
+    return {lease.prompt_id for lease in held}
+
+
+def _sample_rows(success: Success, wanted: int, owner: str, time: datetime) -> Iterator[dict[str, Any]]:
+    lease = success.lease
+    if len(success.samples) != wanted:
+        raise ValueError(f"prompt {lease.prompt_id} wants {wanted} samples, not {len(success.samples)}")
+    for sample in success.samples:
+        yield {
             **sample,
-            "prompt_id": success.lease.prompt_id,
-            "attempt": success.lease.attempt,
+            "text": storable(sample["text"]),
+            "prompt_id": lease.prompt_id,
+            "attempt": lease.attempt,
             "worker_id": owner,
             "created_at": time,
         }
-        for success in successes
-        if success.lease.prompt_id in accepted
-        for sample in success.samples
-    ]
-    if samples:
-        conn.execute(insert(Sample), samples)
-    for held in _held(
-        [(f.lease.prompt_id, f.lease.attempt, f.code, f.message) for f in failures], "code", "message"
-    ):
-        failed = _fenced(held).values(
-            status=PromptStatus.FAILED, error_code=held.c.code, error_message=held.c.message, **ended
-        )
-        accepted |= set(conn.execute(failed.returning(Prompt.id)).scalars())
-    return accepted
 
 
 def resolve_sampling(conn: Connection, batch_id: str, resolved: dict[str, Any]) -> None:
@@ -276,28 +212,19 @@ def finish_batches(conn: Connection) -> Sequence[str]:
 def unrung(conn: Connection, pair: str, older_than: float, limit: int = 1000) -> Sequence[int]:
     """Claimable prompts for which no bell was rung within `older_than` seconds, in order of submission."""
     time = now(conn)
-    return (
-        conn.execute(
-            select(Prompt.id)
-            .join(Batch, Prompt.batch_id == Batch.id)
-            .where(
-                *_claimable(pair, time),
-                Prompt.status == PromptStatus.PENDING,
-                or_(Prompt.rung_at.is_(None), Prompt.rung_at < time - timedelta(seconds=older_than)),
-            )
-            .order_by(Batch.priority.desc(), Batch.created_at, Batch.id, Prompt.position)
-            .limit(limit)
-        )
-        .scalars()
-        .all()
+    long_ago = time - timedelta(seconds=older_than)
+    query = (
+        CLAIMABLE_PROMPTS.where(or_(Prompt.rung_at.is_(None), Prompt.rung_at < long_ago))
+        .order_by(Batch.priority.desc(), Batch.created_at, Batch.id, Prompt.position)
+        .limit(limit)
     )
+    return conn.execute(query, {"pair": pair, "now": time}).scalars().all()
 
 
 def mark_rung(conn: Connection, prompt_ids: Sequence[int]) -> None:
     """Bells for these were surely sent."""
     time = now(conn)
-    for start in range(0, len(prompt_ids), CHUNK):
-        ids = prompt_ids[start : start + CHUNK]
+    for ids in _chunks(prompt_ids):
         conn.execute(
             update(Prompt)
             .where(Prompt.id.in_(ids), Prompt.status == PromptStatus.PENDING)
@@ -305,19 +232,15 @@ def mark_rung(conn: Connection, prompt_ids: Sequence[int]) -> None:
         )
 
 
-def _held(rows: Sequence[tuple[Any, ...]], *text_columns: str) -> Iterable[CTE]:
-    """What a holder says about its prompts, as tables (id, attempt, text columns...) to join with."""
-    columns = [
-        column("id", BigInteger),
-        column("attempt", Integer),
-        *(column(name, Text) for name in text_columns),
-    ]
-    for start in range(0, len(rows), CHUNK):
-        yield values(*columns, name="held").data(list(rows[start : start + CHUNK])).cte("held")
+def _lock_held(conn: Connection, leases: Iterable[Lease], owner: str | None = None) -> dict[Lease, int]:
+    """The leases that still hold, with the number of samples their prompts want; nobody else changes them now."""
+    wanted = sorted(leases, key=lambda lease: lease.prompt_id)
+    held: dict[Lease, int] = {}
+    for ids in _chunks([lease.prompt_id for lease in wanted]):
+        rows = conn.execute(LOCK_RUNNING, {"ids": ids})
+        held |= {Lease(row.id, row.attempt): row.n for row in rows if owner in (None, row.owner)}
+    return {lease: held[lease] for lease in wanted if lease in held}
 
 
-def _fenced(held: CTE) -> Update:
-    """An update of the prompts whose holder still holds them."""
-    return update(Prompt).where(
-        Prompt.id == held.c.id, Prompt.attempt == held.c.attempt, Prompt.status == PromptStatus.RUNNING
-    )
+def _chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (ids[start : start + CHUNK] for start in range(0, len(ids), CHUNK))

@@ -290,7 +290,7 @@ def _percentiles(conn: Connection, batch_id: str) -> Sequence[Percentiles | None
     return [_percentiles_of(values) for values in measured]
 
 
-def _percentiles_of(values: array[float]) -> Percentiles | None:
+def _percentiles_of(values: "array[float]") -> Percentiles | None:
     if not values:
         return None
     ordered = sorted(values)
