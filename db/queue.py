@@ -233,7 +233,7 @@ def mark_rung(conn: Connection, prompt_ids: Sequence[int]) -> None:
 
 
 def _lock_held(conn: Connection, leases: Iterable[Lease], owner: str | None = None) -> dict[Lease, int]:
-    """The leases that still hold, with the number of samples their prompts want; nobody else changes them now."""
+    """The leases that still hold, with the number of samples wanted; nobody else can change them now."""
     wanted = sorted(leases, key=lambda lease: lease.prompt_id)
     held: dict[Lease, int] = {}
     for ids in _chunks([lease.prompt_id for lease in wanted]):

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import Connection, case, literal, select, update
-from sqlalchemy.sql.functions import concat
+from sqlalchemy import ColumnElement, Connection, Select, case, literal, select, update
 
 from db.clock import now
 from db.ending import UNENDED_PROMPT, end_batches
@@ -52,70 +52,53 @@ def _may_reap(conn: Connection, time: datetime, lease_seconds: float) -> bool:
 
 
 def _end_leases(conn: Connection, time: datetime, crash_limit: int) -> tuple[int, int]:
-    crashes = Prompt.crashes + 1
-    poisonous = crashes >= crash_limit
-    reasons = concat(
-        "The worker processes running this prompt died or went silent ",
-        crashes,
-        " times: it is not tried again.",
+    """Take prompts from holders that did not renew; those that did so too often do not come back."""
+    poisonous = Prompt.crashes + 1 >= crash_limit
+    reason = (
+        f"The workers that ran this prompt died or went silent, {crash_limit} times; it is not tried again."
     )
-    leases = poisoned = 0
-    while True:
-        overdue = (
-            select(Prompt.id)
-            .where(Prompt.status == PromptStatus.RUNNING, Prompt.lease_until < time)
-            .limit(CHUNK)
-            .with_for_update(skip_locked=True)
-            .cte("overdue")
-        )
-        statuses = (
-            conn.execute(
-                update(Prompt)
-                .where(Prompt.id.in_(select(overdue.c.id)))
-                .values(
-                    status=case((poisonous, PromptStatus.FAILED), else_=PromptStatus.PENDING),
-                    error_code=case((poisonous, POISON)),
-                    error_message=case((poisonous, reasons)),
-                    ended_at=case((poisonous, literal(time, Prompt.ended_at.type))),
-                    crashes=crashes,
-                    attempt=Prompt.attempt + 1,
-                    owner=None,
-                    lease_until=None,
-                    rung_at=None,
-                )
-                .returning(Prompt.status)
-            )
-            .scalars()
-            .all()
-        )
-        leases += len(statuses)
-        poisoned += statuses.count(PromptStatus.FAILED)
-        if len(statuses) < CHUNK:
-            return leases, poisoned
+    overdue = _unlocked(Prompt.status == PromptStatus.RUNNING, Prompt.lease_until < time)
+    statuses = _end_holding(
+        conn,
+        overdue,
+        status=case((poisonous, PromptStatus.FAILED), else_=PromptStatus.PENDING),
+        error_code=case((poisonous, POISON)),
+        error_message=case((poisonous, reason)),
+        ended_at=case((poisonous, literal(time, Prompt.ended_at.type))),
+        crashes=Prompt.crashes + 1,
+        rung_at=None,
+    )
+    return len(statuses), statuses.count(PromptStatus.FAILED)
 
 
 def _keep_deadlines(conn: Connection, time: datetime) -> int:
     """Expire what a passed deadline finds unended. Rows being written wait for the next pass."""
-    expired = 0
     late = select(Batch.id).where(
         Batch.deadline <= time, Batch.status == BatchStatus.IN_PROGRESS, Batch.sealed_at.is_not(None)
     )
+    expired = 0
     for batch_id in conn.execute(late).scalars().all():
-        unended = (
-            select(Prompt.id)
-            .where(Prompt.batch_id == batch_id, Prompt.status.in_(UNENDED_PROMPT))
-            .with_for_update(skip_locked=True)
-            .cte("unended")
-        )
-        expired += conn.execute(
-            update(Prompt)
-            .where(Prompt.id.in_(select(unended.c.id)))
-            .values(
-                status=PromptStatus.EXPIRED,
-                attempt=Prompt.attempt + 1,
-                owner=None,
-                lease_until=None,
-                ended_at=time,
-            )
-        ).rowcount
+        unended = _unlocked(Prompt.batch_id == batch_id, Prompt.status.in_(UNENDED_PROMPT))
+        expired += len(_end_holding(conn, unended, status=PromptStatus.EXPIRED, ended_at=time))
     return expired
+
+
+def _unlocked(*conditions: ColumnElement[bool]) -> Select[int]:
+    return select(Prompt.id).where(*conditions).limit(CHUNK).with_for_update(skip_locked=True)
+
+
+def _end_holding(conn: Connection, which: Select[int], **values: Any) -> list[str]:
+    """Void the leases of these prompts and move them on; their new statuses."""
+    chosen = which.cte("chosen")
+    move = (
+        update(Prompt)
+        .where(Prompt.id.in_(select(chosen.c.id)))
+        .values(attempt=Prompt.attempt + 1, owner=None, lease_until=None, **values)
+        .returning(Prompt.status)
+    )
+    statuses: list[str] = []
+    while True:
+        moved = conn.execute(move).scalars().all()
+        statuses += moved
+        if len(moved) < CHUNK:
+            return statuses

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Select, func, select
 from db.acceptance import acceptance_length, acceptance_rate
 from db.batches import BatchRow, get
 from db.clock import now
+from db.counts import counts_by_status
 from db.tables import OPEN_BATCH, TERMINAL_PROMPT, Prompt, PromptStatus, Sample, Worker
 
 EXAMPLES = 3  # failed prompts shown for each error code
@@ -178,7 +179,7 @@ def progress(conn: Connection, batch_id: str) -> Progress:
         batch_id=batch_id,
         status=batch.status,
         paused=batch.paused_at is not None,
-        prompts=_counts(conn, batch_id),
+        prompts=counts_by_status(conn, [batch_id])[batch_id],
         completion_tokens=completion_tokens,
         num_accepted_draft_tokens=accepted,
         num_draft_tokens=drafted,
@@ -190,7 +191,7 @@ def progress(conn: Connection, batch_id: str) -> Progress:
 def report(conn: Connection, batch_id: str) -> Report:
     """Everything `producer report` shows."""
     batch = get(conn, batch_id)
-    counts = _counts(conn, batch_id)
+    counts = counts_by_status(conn, [batch_id])[batch_id]
     totals = conn.execute(
         _of(
             batch_id,
@@ -246,12 +247,6 @@ def _of(batch_id: str, query: Select[*Columns]) -> Select[*Columns]:
         .join(Sample, Sample.prompt_id == Prompt.id)
         .where(Prompt.batch_id == batch_id)
     )
-
-
-def _counts(conn: Connection, batch_id: str) -> dict[str, int]:
-    query = select(Prompt.status, func.count()).where(Prompt.batch_id == batch_id).group_by(Prompt.status)
-    found = dict(conn.execute(query).tuples().all())
-    return {status.value: found.get(status, 0) for status in PromptStatus}
 
 
 def _ended_at(batch: BatchRow) -> datetime | None:
