@@ -5,6 +5,7 @@ offset, which bfloat16 would round. A pair's dtype is applied on loading.
 """
 
 import hashlib
+import logging
 import os
 import shutil
 from collections.abc import Generator
@@ -23,7 +24,10 @@ from tokenizers import Tokenizer, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from worker.engine.errors import ModelLoadError
+from worker.engine.quiet import quiet
 from worker.engine.types import PackageModel
+
+_log = logging.getLogger(__name__)
 
 # Part of each folder's name: raise it when a change here changes what is written.
 _CONVERSION = 1
@@ -83,7 +87,9 @@ def converted_folder(source: PackageModel) -> Path:
     return folder
 
 
+@quiet()
 def _convert(gguf_file: Path, folder: Path) -> None:
+    _log.info("converting %s, once, into %s", gguf_file.name, folder.parent)
     where = {"pretrained_model_name_or_path": str(gguf_file.parent), "gguf_file": gguf_file.name}
     with _parsed_once(), redirect_stderr(StringIO()):  # its progress bar ignores transformers' switch
         loaded = cast(PreTrainedModel, AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32))

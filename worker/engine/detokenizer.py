@@ -1,9 +1,9 @@
 """Token ids to text, token by token: never half a character, and linear in the output's length."""
 
 import codecs
-import json
 from typing import Any, cast
 
+from tokenizers import decoders
 from transformers import PreTrainedTokenizerBase
 
 # An unfinished character is held back, but not longer than this: a run of invalid bytes never completes.
@@ -64,24 +64,20 @@ class Detokenizer:
     def _push_piece(self, token_id: int) -> str:
         self._window.append(token_id)
         text = self._decoder.decode(self._window)
-        if text.endswith("�") and len(self._window) - self._shown < _HELD_TOKENS:
+        is_full = len(self._window) - self._shown >= _HELD_TOKENS
+        if text.endswith("�") and not is_full:
             return ""
         added = text[len(self._decoder.decode(self._window[: self._shown])) :]
-        if added:
+        if added or is_full:
             del self._window[: self._shown]
             self._shown = len(self._window)
-        else:
-            self._window.pop()
         return added
 
 
 def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether tokens are spelt in GPT-2's alphabet of bytes and nothing else happens on decoding."""
     backend = cast(Any, getattr(tokenizer, "backend_tokenizer", None))
-    if backend is None:
-        return False
-    decoder = json.loads(backend.to_str())["decoder"]
-    return decoder is not None and decoder["type"] == "ByteLevel"
+    return backend is not None and isinstance(backend.decoder, decoders.ByteLevel)
 
 
 def _byte_alphabet() -> dict[str, int]:

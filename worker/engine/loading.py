@@ -16,6 +16,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils.hub import cached_file, extract_commit_hash
 
 from worker.engine.conversion import converted_folder
 from worker.engine.errors import EngineError, ModelLoadError
@@ -83,7 +84,7 @@ def load_model(
         generation_config=model.generation_config,
         context_limit=resolve_context_limit(source, model.config, context_limit),
         eos_ids=_eos_ids(model, tokenizer),
-        revision=_revision(source, model),
+        revision=_revision(source),
     )
 
 
@@ -169,10 +170,12 @@ def _explained(source: ModelSource, part: str, load: Callable[[], _T]) -> _T:
     try:
         with quiet():
             return load()
-    except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
+    except EngineError:
+        raise
+    except Exception as error:  # whatever a damaged or foreign file makes its reader raise
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
         raise ModelLoadError(
-            f"cannot load the {part} of {name_of(source)}: {reason.rstrip('.')}. {_advice(source, reason)}"
+            f"cannot load the {part} of {name_of(source)}: {reason}. {_advice(source, str(error))}"
         ) from error
 
 
@@ -202,10 +205,12 @@ def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> froz
     return frozenset(ids)
 
 
-def _revision(source: ModelSource, model: PreTrainedModel) -> str | None:
+def _revision(source: ModelSource) -> str | None:
     match source:
-        case HubModel():
-            return cast(str | None, getattr(model.config, "_commit_hash", None))
+        case HubModel(repo, revision):
+            return extract_commit_hash(
+                cached_file(repo, "config.json", revision=revision, local_files_only=True), None
+            )
         case FolderModel():
             return None
         case PackageModel(package):

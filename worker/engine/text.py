@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, cast
 
-import jinja2
 from transformers import PreTrainedTokenizerBase
 
 from worker.engine.errors import PromptError
@@ -76,7 +75,7 @@ def _apply_template(
         text = tokenizer.apply_chat_template(
             cast(list[dict[str, str]], list(messages)), tokenize=False, add_generation_prompt=True, **kwargs
         )
-    except (jinja2.TemplateError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except Exception as error:  # whatever the template, which is the model's own code, makes of the messages
         raise PromptError(
             "chat_template_error", f"the model's chat template refuses these messages: {error}"
         ) from error

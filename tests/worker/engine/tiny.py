@@ -1,5 +1,6 @@
 """Tiny models saved to disk: real architectures, random weights, a byte-level tokenizer of their own."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,13 +34,15 @@ CHAT_TEMPLATE = (
 WORDS = ("th", "the", "in", "ing", "Ġa", "Ġthe", "er", "on", "or", "user", "ass", "Ġâ", "aÃ", "..")
 
 
-def tiny_tokenizer(chat_template: str | None = CHAT_TEMPLATE) -> PreTrainedTokenizerFast:
+def tiny_tokenizer(
+    chat_template: str | None = CHAT_TEMPLATE, words: Sequence[str] = WORDS
+) -> PreTrainedTokenizerFast:
     """Byte-level BPE of 279 tokens: any text goes in and any bytes may come out."""
     vocabulary = {token: i for i, token in enumerate(SPECIAL_TOKENS)}
     for character in sorted(pre_tokenizers.ByteLevel.alphabet()):
         vocabulary[character] = len(vocabulary)
     merges: list[tuple[str, str]] = []
-    for word in WORDS:
+    for word in words:
         for end in range(2, len(word) + 1):
             if word[:end] not in vocabulary:
                 vocabulary[word[:end]] = len(vocabulary)
@@ -104,9 +107,10 @@ def save_tiny_model(
     dtype: torch.dtype = torch.float64,
     layers: int = 2,
     chat_template: str | None = CHAT_TEMPLATE,
+    words: Sequence[str] = WORDS,
     **config: Any,
 ) -> Path:
     """A folder as `save_pretrained` writes it: model, tokenizer and generation config."""
     tiny_model(kind, vocab_size, seed, dtype=dtype, layers=layers, **config).save_pretrained(folder)
-    tiny_tokenizer(chat_template).save_pretrained(folder)
+    tiny_tokenizer(chat_template, words).save_pretrained(folder)
     return folder
