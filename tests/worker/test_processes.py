@@ -1,0 +1,221 @@
+"""`worker start` as people run it: real processes, a real broker and database, a tiny model."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import redis
+from sqlalchemy import Engine
+
+from db import fleet
+from db.connect import writing
+from tests.worker.queued import Queued, submit, workers
+from tests.worker.waiting import until
+from worker.wire.app import make_app
+from worker.wire.bells import ring
+from worker.wire.pairs import fingerprint, get_pair
+
+Start = Callable[..., "Started"]
+
+
+@dataclass
+class Started:
+    process: subprocess.Popen[str]
+    log: Path
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+    def children(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children()
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+
+@pytest.fixture
+def start(
+    tiny_toml: Path,  # noqa: ARG001 (declares the pair)
+    valkey_url: str,
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Start]:
+    """Starts `worker start`; what still runs at the end is killed, its processes then drain by themselves."""
+    monkeypatch.setenv("SPECMILL_BROKER_URL", valkey_url)
+    monkeypatch.setenv("SPECMILL_DATABASE_URL", database_url)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    started: list[Started] = []
+
+    def start(devices: str = "cpu", pair: str = "tiny", **options: Any) -> Started:
+        log = tmp_path / f"log{len(started)}"
+        flags = [f"--{name}={value}" for name, value in options.items()]
+        command = [
+            sys.executable,
+            "-m",
+            "worker.cli",
+            "start",
+            f"--devices={devices}",
+            f"--pair={pair}",
+            *flags,
+        ]
+        with log.open("w") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output, text=True, env=os.environ)
+        started.append(Started(process, log))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            children = one.children()
+            one.process.kill()
+            one.process.wait()
+            for child in children:
+                child.kill()
+
+
+@pytest.fixture
+def submit_tiny(database: Engine, tiny_toml: Path) -> Callable[..., Queued]:  # noqa: ARG001
+    def submit_tiny(prompts: list[dict[str, Any]], sampling: dict[str, Any] | None = None) -> Queued:
+        return submit(database, prompts, fingerprint=fingerprint(get_pair("tiny")), sampling=sampling)
+
+    return submit_tiny
+
+
+def assert_each_ran_once(batch: Queued) -> None:
+    prompts = batch.prompts()
+    assert {prompt.status for prompt in prompts} == {"succeeded"}
+    samples = [(sample.custom_id, sample.sample_index) for sample in batch.samples()]
+    assert samples == [(prompt.custom_id, index) for prompt in prompts for index in range(prompt.n)]
+    assert {prompt.owner for prompt in prompts} == {prompt.lease_until for prompt in prompts} == {None}
+
+
+def test_two_processes_share_a_batch_and_each_prompt_runs_once(
+    start: Start, submit_tiny: Callable[..., Queued], valkey_url: str
+) -> None:
+    """With far more bells than prompts: a duplicate wakes somebody who finds nothing."""
+    batch = submit_tiny([{"n": 1 + number % 2} for number in range(60)], {"temperature": 1.0})
+    started = start("cpu:2")
+    until(lambda: [worker.state for worker in workers(batch.db)] == ["ready", "ready"], "both are ready")
+    ring(make_app(valkey_url), "tiny", 200, window=200)
+    until(lambda: batch.batch.status == "completed", "the batch is complete")
+    assert_each_ran_once(batch)
+    assert {prompt.attempt for prompt in batch.prompts()} == {1}
+    assert {sample.worker_id for sample in batch.samples()} == {worker.id for worker in workers(batch.db)}
+    assert batch.batch.sampling_resolved == {
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "max_tokens": 24,
+        "stop": [],
+    }
+    assert started.stop() == 0
+    assert [worker.state for worker in workers(batch.db)] == ["stopped", "stopped"]
+    assert "Traceback" not in started.said()
+
+
+@pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
+def test_a_killed_process_is_replaced_and_its_prompts_return(
+    start: Start, submit_tiny: Callable[..., Queued], valkey_url: str
+) -> None:
+    """No bell is rung at all, as if Redis had lost them: the reaper rings, too."""
+    batch = submit_tiny([{"sampling": {"max_tokens": 200}}] * 24)
+    started = start("cpu:2")
+
+    def holders() -> set[str]:
+        return {prompt.owner for prompt in batch.prompts() if prompt.status == "running"}
+
+    until(lambda: len(holders()) == 2, "both hold prompts")
+    victim = next(worker for worker in workers(batch.db) if worker.id in holders())
+    os.kill(victim.pid, signal.SIGKILL)
+    with redis.Redis(unix_socket_path=valkey_url.removeprefix("redis+socket://")) as client:
+        client.flushall()
+    until(lambda: batch.batch.status == "completed", "the batch is complete")
+    assert_each_ran_once(batch)
+    assert any(prompt.crashes for prompt in batch.prompts())
+    expected = [
+        2 * prompt.crashes + 1 for prompt in batch.prompts()
+    ]  # reaped and claimed once for each crash
+    assert [prompt.attempt for prompt in batch.prompts()] == expected
+    until(lambda: len(workers(batch.db)) == 3, "a fresh process was started")
+    assert "signal SIGKILL" in started.said()
+    assert started.stop() == 0
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_told_to_stop_a_worker_gives_back_what_it_cannot_finish(
+    start: Start, submit_tiny: Callable[..., Queued]
+) -> None:
+    batch = submit_tiny([{"sampling": {"max_tokens": 200}}] * 40)
+    started = start(grace=0)
+    until(lambda: "running" in batch.statuses(), "prompts run")
+    assert started.stop() == 0
+    assert set(batch.statuses()) <= {"pending", "succeeded"}
+    released = [prompt for prompt in batch.prompts() if prompt.attempt == 2]
+    assert released
+    assert {(prompt.status, prompt.crashes) for prompt in released} == {("pending", 0)}
+    assert [worker.state for worker in workers(batch.db)] == ["stopped"]
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_processes_whose_supervisor_was_killed_drain(
+    start: Start, submit_tiny: Callable[..., Queued]
+) -> None:
+    batch = submit_tiny([{}])
+    started = start()
+    until(lambda: batch.batch.status == "completed", "it works")
+    (child,) = started.children()
+    started.process.kill()
+    started.process.wait()
+    until(lambda: [worker.state for worker in workers(batch.db)] == ["stopped"], "the process says goodbye")
+    child.wait(60)
+
+
+@pytest.mark.parametrize(
+    ("pair", "complaint"),
+    [
+        ("missing", "not-there"),
+        ("mismatched", "the tokenizers of"),
+    ],
+)
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_pair_that_cannot_serve_is_refused_in_one_line(start: Start, pair: str, complaint: str) -> None:
+    started = start(pair=pair)
+    assert started.process.wait(60) == 2
+    (line,) = started.said().splitlines()
+    assert complaint in line
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_the_same_name_with_another_fingerprint_is_refused_with_both(
+    start: Start, database: Engine, tiny_toml: Path
+) -> None:
+    with writing(database) as conn:
+        fleet.register_worker(
+            conn,
+            id="worker_elsewhere",
+            host="elsewhere",
+            pid=1,
+            device="cpu",
+            device_name="another machine",
+            device_uuid=None,
+            pair="tiny",
+            pair_fingerprint="f" * 16,
+            slots=8,
+            max_rows=4,
+            versions={},
+        )
+    started = start()
+    assert started.process.wait(60) == 2
+    (line,) = started.said().splitlines()
+    assert "f" * 16 in line
+    assert fingerprint(get_pair("tiny")) in line
+    assert tiny_toml.name in line
