@@ -146,10 +146,11 @@ class _Window:
             except RecursionError:
                 self.broken = True
                 raise RowError("nested too deeply") from None
+            length = end - self._at  # before the window slides
             if end == len(self._text) and self._more():
                 continue  # a number may go on in the next chunk
-            source = self._text[self._at : end]
-            self.skip(end - self._at)
+            source = self._text[self._at : self._at + length]
+            self.skip(length)
             return _checked(value, source)
 
     def _more(self) -> bool:
