@@ -1,0 +1,79 @@
+"""Who is alive, and which pairs they serve."""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Engine, update
+
+from db import fleet
+from db.clock import now
+from db.connect import reading, writing
+from db.errors import PairConflict
+from db.tables import Worker, WorkerState
+from tests.db.given import PAIR, worker
+
+
+def live(database: Engine, pair: str | None = None) -> list[str]:
+    with reading(database) as conn:
+        return [row.id for row in fleet.live_workers(conn, pair)]
+
+
+def test_a_worker_is_live_from_its_start_until_it_stops(database: Engine) -> None:
+    worker(database, "one")
+    worker(database, "two", pair="another")
+    assert live(database) == ["one", "two"]
+    assert live(database, PAIR) == ["one"]
+    with writing(database) as conn:
+        fleet.stop_worker(conn, "one")
+    assert live(database) == ["two"]
+
+
+def test_a_worker_that_went_silent_is_not_live(database: Engine) -> None:
+    worker(database, "one")
+    with writing(database) as conn:
+        silent = now(conn) - timedelta(seconds=fleet.LIVE_SECONDS + 1)
+        conn.execute(update(Worker).values(heartbeat_at=silent))
+    assert live(database) == []
+    with writing(database) as conn:
+        fleet.heartbeat(conn, "one", WorkerState.DRAINING, {"rows_in_flight": 3})
+    assert live(database) == ["one"]
+    with reading(database) as conn:
+        [row] = fleet.live_workers(conn)
+    assert (row.state, row.activity) == ("draining", {"rows_in_flight": 3})
+    assert row.started_at <= row.heartbeat_at
+
+
+def register(database: Engine, fingerprint: str) -> None:
+    with writing(database) as conn:
+        fleet.register_pair(conn, PAIR, fingerprint, {"gamma": 5}, {"temperature": 0.2}, 2048)
+
+
+def test_a_pair_is_known_as_its_workers_resolved_it(database: Engine) -> None:
+    register(database, "f00d")
+    register(database, "f00d")
+    with reading(database) as conn:
+        pair = fleet.get_pair(conn, PAIR)
+        assert fleet.list_pairs(conn) == [pair]
+        assert fleet.get_pair(conn, "unheard of") is None
+    assert pair is not None
+    assert (pair.fingerprint, pair.config, pair.context_limit) == ("f00d", {"gamma": 5}, 2048)
+    assert pair.generation_defaults == {"temperature": 0.2}
+
+
+def test_a_name_that_a_live_worker_serves_otherwise_is_refused_with_both_fingerprints(
+    database: Engine,
+) -> None:
+    register(database, "f00d")
+    worker(database)
+    register(database, "f00d")
+
+    with pytest.raises(PairConflict, match=r"fingerprint beef, but a worker on alpha .* fingerprint f00d"):
+        register(database, "beef")
+
+    with writing(database) as conn:
+        fleet.stop_worker(conn, "worker-1")
+    register(database, "beef")  # nobody serves the old one any more
+    with reading(database) as conn:
+        pair = fleet.get_pair(conn, PAIR)
+    assert pair is not None
+    assert pair.fingerprint == "beef"
