@@ -219,3 +219,22 @@ def test_the_same_name_with_another_fingerprint_is_refused_with_both(
     assert "f" * 16 in line
     assert fingerprint(get_pair("tiny")) in line
     assert tiny_toml.name in line
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_process_whose_engine_died_ends_at_once_and_says_so(
+    start: Start,  # noqa: ARG001 (settings)
+    submit_tiny: Callable[..., Queued],
+) -> None:
+    """Alive and idle would be worse: nobody would start a fresh one."""
+    program = (
+        "from worker import process\n"
+        "def step(self): raise RuntimeError('device-side assert triggered')\n"
+        "process.Engine.step = step\n"
+        "process.main()"
+    )
+    batch = submit_tiny([{}])
+    flags = ["--pair=tiny", "--device=cpu", "--concurrency=2", "--grace=60"]
+    process = subprocess.Popen([sys.executable, "-c", program, *flags], stdin=subprocess.PIPE)
+    assert process.wait(60) == 1
+    assert batch.statuses() == ["running"], "the reaper counts the crash when the lease ends"
