@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -19,7 +20,7 @@ from transformers import (
 from transformers.utils.hub import cached_file, extract_commit_hash
 
 from worker.engine.conversion import converted_folder
-from worker.engine.errors import EngineError, ModelLoadError
+from worker.engine.errors import EngineError, ModelLoadError, OutOfMemory
 from worker.engine.quiet import quiet
 from worker.engine.types import DType, FolderModel, HubModel, ModelSource, PackageModel, Pair
 
@@ -75,11 +76,10 @@ def load_model(
             f"the model {name} is incomplete: {len(missing)} weights are missing, {missing[0]} among them; "
             "download or save it again"
         )
-    model.requires_grad_(False)
-    model.to(device)  # pyright: ignore[reportArgumentType]  # a decorated method hides nn.Module's signature
+    _place(model.eval().requires_grad_(False), device, name)
     return LoadedModel(
         name=name,
-        model=model.eval(),
+        model=model,
         tokenizer=tokenizer,
         generation_config=model.generation_config,
         context_limit=resolve_context_limit(source, model.config, context_limit),
@@ -179,6 +179,18 @@ def _explained(source: ModelSource, part: str, load: Callable[[], _T]) -> _T:
         ) from error
 
 
+def _place(model: PreTrainedModel, device: str, name: str) -> None:
+    try:
+        cast(nn.Module, model).to(device)
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemory(f"the weights of {name} do not fit in the memory of {device}: {error}") from error
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ModelLoadError(
+            f"cannot put {name} on the device {device}: {reason}. Choose a device that this machine has"
+        ) from error
+
+
 def _advice(source: ModelSource, reason: str) -> str:
     if "trust_remote_code" in reason:
         return "If you trust that code, set trust_remote_code = true in the pair"
@@ -214,4 +226,5 @@ def _revision(source: ModelSource) -> str | None:
         case FolderModel():
             return None
         case PackageModel(package):
-            return version(packages_distributions()[package.partition(".")[0]][0])
+            distributions = packages_distributions().get(package.partition(".")[0])
+            return version(distributions[0]) if distributions else None

@@ -12,7 +12,7 @@ import psutil
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from worker.engine.errors import OutOfMemory
+from worker.engine.errors import EngineError, OutOfMemory
 from worker.engine.loading import draft_source, load_config, name_of, resolve_context_limit
 from worker.engine.types import ModelSource, Pair
 
@@ -53,6 +53,10 @@ def estimate(pair: Pair) -> MemoryEstimate:
 def available_memory(device: str) -> int:
     """Free bytes of a device; a container's limit counts as the machine's."""
     if torch.device(device).type == "cuda":
+        if not torch.cuda.is_available():
+            raise EngineError(
+                f"there is no {device} here: torch {torch.__version__} sees no CUDA device"
+            )
         return torch.cuda.mem_get_info(device)[0]
     return min(psutil.virtual_memory().available, _left_in_container())
 

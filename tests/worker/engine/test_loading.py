@@ -101,6 +101,11 @@ def test_a_model_that_does_not_generate_is_refused(folder: Path) -> None:
     assert "for text generation?" in load_error(folder)
 
 
+def test_a_device_that_is_not_there_is_named(folder: Path) -> None:
+    with pytest.raises(ModelLoadError, match="on the device cuda:77: "):
+        load_model(FolderModel(folder), "float32", "cuda:77", attention="sdpa")
+
+
 def test_a_hub_model_is_loaded_at_its_revision(tmp_path: Path) -> None:
     """From a cache laid out as the hub's client does, with two branches; no network."""
     repository = tmp_path / "hub" / "models--org--tiny"
