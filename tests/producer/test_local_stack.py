@@ -66,7 +66,6 @@ def test_a_second_user_attaches_and_the_last_one_out_stops_what_was_started(stat
     assert second.detach()
     assert not ping(socket)
     assert not list((state / "local").glob("worker-*"))
-    )
 
 
 def test_what_kill_9_left_behind_is_replaced(state: Path) -> None:
