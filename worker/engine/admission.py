@@ -12,8 +12,8 @@ def check_request(request: Request, target: str, context_limit: int, vocab_size:
     if length >= context_limit:
         raise RowFailed(
             "prompt_too_long",
-            f"the prompt has {length} tokens, and {target} runs with a context of {context_limit}, one of which "
-            f"must be left to generate: shorten the prompt to at most {context_limit - 1} tokens",
+            f"the prompt has {length} tokens, and {target} runs with a context of {context_limit}, one "
+            f"of which must be left to generate: shorten the prompt to at most {context_limit - 1} tokens",
             retryable=False,
         )
     if request.sampling.max_tokens < 1:

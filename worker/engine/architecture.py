@@ -82,8 +82,10 @@ def _check_rope(config: Any, context_limit: int) -> None:
     by_layer_type = [p for p in parameters.values() if isinstance(p, Mapping)]
     for rope in cast(list[dict[str, Any]], by_layer_type) or [parameters]:
         kind = rope.get("rope_type")
+        if kind not in _LENGTH_DEPENDENT_ROPE:
+            continue
         original = rope.get("original_max_position_embeddings") or config.max_position_embeddings
-        if kind in _LENGTH_DEPENDENT_ROPE and context_limit > original:
+        if context_limit > original:
             raise EngineError(
                 f"its {kind} position embedding changes with the longest row beyond {original} tokens "
                 f"(set context_limit to at most {original})"

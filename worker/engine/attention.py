@@ -199,7 +199,7 @@ class Pass:
 
 
 def _causal_mask(positions: Tensor, length: int, window: int | None, dtype: torch.dtype) -> Tensor:
-    """[..., length]: 0 where a query at a position sees a key, else -inf. A window counts the query itself."""
+    """[..., length]: 0 where a query at a position sees a key, else -inf. A window counts itself."""
     keys = torch.arange(length, device=positions.device)
     hidden = keys > positions[..., None]
     if window is not None:

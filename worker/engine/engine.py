@@ -15,7 +15,8 @@ from worker.engine.compatibility import check_draft
 from worker.engine.detokenizer import Detokenizer, TokenDecoder
 from worker.engine.drafters import Drafter, DraftModel, GuardedDrafter, NoDrafter, PromptLookup
 from worker.engine.errors import EngineError
-from worker.engine.loading import LoadedModel, load_model
+from worker.engine.loading import LoadedModel, draft_source, load_model
+from worker.engine.memory import check_fits
 from worker.engine.planner import verify_lengths
 from worker.engine.rows import Row, RowFailed
 from worker.engine.sampling import choose
@@ -32,7 +33,9 @@ Result = Generation | Failure
 class Engine:
     """A pair, loaded: continuous batching with speculative decoding. One thread uses it."""
 
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: Pair, drafter: Drafter | None = None) -> None:
+        """Load the pair's models; a `drafter` of one's own takes the place of the pair's method."""
+        check_fits(pair)
         self.pair = pair
         loaded = _load(pair, pair.target, pair.context_limit)
         self.tokenizer: PreTrainedTokenizerBase = loaded.tokenizer
@@ -41,7 +44,7 @@ class Engine:
         self.generation_defaults = _generation_defaults(loaded)
         self._decoder = TokenDecoder(loaded.tokenizer)
         self._target = CachedModel(loaded, pair.max_rows, self.context_limit)
-        drafter = _make_drafter(pair, loaded, self._target.vocab_size)
+        drafter = drafter or _make_drafter(pair, loaded, self._target.vocab_size)
         self._drafter = GuardedDrafter(drafter, pair.gamma, self._target.vocab_size)
         self._slots = Slots()
         self._rows: list[Row] = []
@@ -82,22 +85,27 @@ class Engine:
     def generate(
         self, prompts: Sequence[str | Sequence[Message]], sampling: Sampling | None = None, raw: bool = False
     ) -> list[Generation]:
-        """A sample for each prompt, in order. A string is a user's message or, with `raw`, text to continue."""
+        """One for each prompt, in order. A string is a user's message, or with `raw` a text to continue."""
         if self.busy:
             raise EngineError(
                 "generate() was called while the engine is busy: collect what was submitted first"
             )
-        for index, prompt in enumerate(prompts):
-            if isinstance(prompt, str) and not raw:
-                prompt = [Message(role="user", content=prompt)]
-            rendered = render(self.tokenizer, prompt)
-            self.submit(Request(index, rendered.token_ids, sampling or Sampling()))
         done: dict[Hashable, Generation] = {}
-        while self.busy:
-            for result in self.step():
-                if isinstance(result, Failure):
-                    raise EngineError(f"prompt {result.request_id} failed: {result.message}")
-                done[result.request_id] = result
+        try:
+            for index, prompt in enumerate(prompts):
+                if isinstance(prompt, str) and not raw:
+                    prompt = [Message(role="user", content=prompt)]
+                rendered = render(self.tokenizer, prompt)
+                self.submit(Request(index, rendered.token_ids, sampling or Sampling()))
+            while self.busy:
+                for result in self.step():
+                    if isinstance(result, Failure):
+                        raise EngineError(f"prompt {result.request_id} failed: {result.message}")
+                    done[result.request_id] = result
+        finally:  # of an error or an interrupt: leave nothing behind that a later call would meet
+            self._waiting.clear()
+            for row in list(self._rows):
+                self._remove(row)
         return [done[index] for index in range(len(prompts))]
 
     def _admit(self) -> list[Result]:
@@ -198,18 +206,13 @@ def _load(pair: Pair, source: ModelSource, context_limit: int | None) -> LoadedM
 
 
 def _make_drafter(pair: Pair, target: LoadedModel, vocab_size: int) -> Drafter:
-    match pair.method:
-        case "none":
-            return NoDrafter()
-        case "prompt_lookup":
-            return PromptLookup()
-        case "draft_model":
-            if pair.draft is None:
-                raise EngineError("method draft_model needs a draft model: name one as the pair's `draft`")
-            draft = _load(pair, pair.draft, None)
-            check_draft(target, draft)
-            context_limit = min(draft.context_limit, target.context_limit)
-            return DraftModel(CachedModel(draft, pair.max_rows, context_limit), vocab_size)
+    source = draft_source(pair)
+    if source is not None:
+        draft = _load(pair, source, None)
+        check_draft(target, draft)
+        context_limit = min(draft.context_limit, target.context_limit)
+        return DraftModel(CachedModel(draft, pair.max_rows, context_limit), vocab_size)
+    return PromptLookup() if pair.method == "prompt_lookup" else NoDrafter()
 
 
 def _generation_defaults(loaded: LoadedModel) -> dict[str, Any]:

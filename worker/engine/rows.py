@@ -20,7 +20,7 @@ class RowFailed(Exception):
 
 
 class Row:
-    """Prompt and output are `tokens`, the last of them the anchor; `cached` have keys and values that count."""
+    """Prompt and output are `tokens`, the last is the anchor; `cached` have keys and values that count."""
 
     def __init__(
         self, request: Request, slot: int, context_limit: int, detokenizer: Detokenizer, waited_seconds: float
@@ -70,13 +70,14 @@ class Row:
         self._rows_in_prefill = rows_in_flight
 
     def commit_first(self, token: int, eos_ids: frozenset[int]) -> None:
-        self._first_token_at = perf_counter()
+        self._first_token_at = self._last_token_at = perf_counter()
         self._emit(token, eos_ids)
 
     def commit_step(
         self, proposal: Sequence[int], chosen: Sequence[int], eos_ids: frozenset[int], rows_in_flight: int
     ) -> None:
         """Take the accepted proposals and the token that follows them; beyond a stop nothing is counted."""
+        self._last_token_at = perf_counter()
         self._num_steps += 1
         self._rows_in_steps += rows_in_flight
         accepted = count_accepted(proposal, chosen)
@@ -132,7 +133,6 @@ class Row:
                 retryable=False,
             )
         self.tokens.append(token)
-        self._last_token_at = perf_counter()
         if token in eos_ids or self._stops.push(self._detokenizer.push(token)):
             self.finish_reason = "stop"
         elif self.num_output >= self.limit:

@@ -1,7 +1,7 @@
 """The token at an output position, as a function of the target's logits and the sample's key alone.
 
 Sampling is Gumbel-max, run as the race it equals: token i arrives at E_i / p_i, with E_i ~ Exp(1) keyed by
-(seed, sample, position, i), and the first to arrive is chosen. Only the most probable tokens run by themselves;
+(seed, sample, position, i), and the first to arrive is chosen. Only the most probable tokens run alone;
 all others run together, with their summed rate, and one is picked among them if they win.
 """
 

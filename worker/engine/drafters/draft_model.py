@@ -33,7 +33,7 @@ class _Draft:
 
 
 class DraftModel:
-    """A model with its own cache, run for all rows together: a pass to catch up, and one per further token."""
+    """A model with its own cache, run for all rows together: a pass to catch up, one per further token."""
 
     def __init__(self, model: CachedModel, target_vocab_size: int) -> None:
         self._model = model

@@ -1,0 +1,63 @@
+"""Slots are handed out densely, and the buffers grow without losing what they hold."""
+
+from dataclasses import dataclass
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worker.engine.cache import KeyValueCache, LayerShape, Slots, compact
+
+
+@dataclass
+class Tenant:
+    slot: int
+    cached: int
+    mark: float
+
+
+def small_cache(max_slots: int = 8, max_positions: int = 1000) -> KeyValueCache:
+    return KeyValueCache([LayerShape(2, 3, 5)] * 2, max_slots, max_positions, torch.float64, "cpu")
+
+
+def test_memory_is_taken_as_it_is_needed():
+    cache = small_cache()
+    assert cache.keys[0].numel() == 0
+
+    cache.reserve(1, 10)
+    assert cache.keys[0].shape == (4, 2, 256, 3)
+    assert cache.values[1].shape == (4, 2, 256, 5)
+    cache.keys[1][0, :, 9] = 7
+
+    cache.reserve(5, 990)
+    assert cache.keys[1].shape == (8, 2, 1000, 3)  # never beyond what the pair allows
+    assert cache.keys[1][0, :, 9].eq(7).all()
+    assert cache.keys[1].sum() == 7 * 2 * 3
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 7)), max_size=40))
+def test_compaction_leaves_no_hole_and_moves_rows_whole(events: list[int | None]):
+    """Each event lets a tenant in, or the n-th one out."""
+    cache, slots = small_cache(), Slots()
+    cache.reserve(8, 4)
+    tenants: list[Tenant] = []
+    for number, event in enumerate(events):
+        if event is not None and event < len(tenants):
+            slots.free(tenants.pop(event).slot)
+        elif event is None and len(tenants) < 8:
+            tenants.append(Tenant(slots.take(), 3, float(number)))
+            cache.keys[0][tenants[-1].slot, :, :3] = number
+        if number % 3 == 0:
+            compact(slots, cache, tenants)
+            assert slots.lowest_hole is None
+            assert sorted(t.slot for t in tenants) == list(range(len(tenants)))
+        for tenant in tenants:
+            assert cache.keys[0][tenant.slot, :, :3].eq(tenant.mark).all()
+
+
+def test_a_wiped_slot_holds_no_nan():
+    cache = small_cache()
+    cache.reserve(2, 4)
+    cache.values[0][1] = torch.nan
+    cache.wipe(1)
+    assert cache.values[0].isfinite().all()
