@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import re
 import sys
 import time
 from collections.abc import Generator
@@ -19,6 +20,8 @@ from producer.local_process import LocalProcess
 
 DRAIN_SECONDS = 10  # running prompts may finish so long; then they are released
 BROKER_START_SECONDS = 10
+
+LOGGED_ERROR = re.compile(r" (?:ERROR|CRITICAL) [^:]+: (.+)")  # without the log's time and process
 
 
 def require_worker_extra() -> None:
@@ -176,5 +179,5 @@ def _last_clear_line(log: Path, start: int) -> str:
             ]
     except OSError:
         lines = []
-    clear = [line for line in lines if line.startswith(("Error:", "ERROR")) or "rror: " in line]
+    clear = [found[1] for line in lines if (found := LOGGED_ERROR.search(line))]
     return (clear or lines or ["it said nothing"])[-1]

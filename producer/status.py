@@ -9,7 +9,8 @@ from db.connect import reading
 from db.counts import counts_by_status
 from db.fleet import live_workers
 from db.reports import Progress, progress
-from producer.console import emit, emit_json, say
+from db.tables import OPEN_BATCH
+from producer.console import emit, emit_json, say, warn
 from producer.database import open_database
 from producer.exits import Exit, exit_for
 from producer.progress import Pace, describe
@@ -35,6 +36,9 @@ def watch(reference: str) -> Exit:
     engine = open_database()
     with reading(engine) as conn:
         batch = batches.get(conn, reference)
+        served = bool(live_workers(conn, batch.pair))
+    if not served and batch.status in OPEN_BATCH:
+        warn(f'no live worker serves pair "{batch.pair}"; start one, or submit the same again to run it here')
     try:
         current = wait(engine, batch.id, batch.pair)
     except KeyboardInterrupt:
