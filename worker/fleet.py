@@ -18,6 +18,7 @@ log = logging.getLogger("specmill.worker")
 
 EXIT_DRAINED, EXIT_CRASH_LOOP, EXIT_USAGE = 0, 1, 2
 
+LONGEST_PAUSE = 60.0  # seconds before a restart
 LOOK_SECONDS = 0.1  # between two looks at the processes
 AFTER_GRACE_SECONDS = 15.0  # for a drained process to write its last results and unload
 HURRY_SECONDS = 5.0  # the same, once a second signal asked for haste
@@ -104,7 +105,8 @@ class Fleet:
             return
         quick = now - post.started_at < self._patience.quick_seconds
         post.quick_deaths = post.quick_deaths + 1 if quick else 1
-        if quick and post.quick_deaths >= self._patience.quick_deaths:
+        # What served before and is refused now waits for its broker or database: not a crash, however often.
+        if quick and code != EXIT_REFUSED and post.quick_deaths >= self._patience.quick_deaths:
             log.error(
                 "%s: died %d times in a row within %.0f s of its start (last with %s): giving up. "
                 "Its own messages above say why.",
@@ -115,7 +117,7 @@ class Fleet:
             )
             self._exit_code = EXIT_CRASH_LOOP
             return
-        pause = self._patience.first_pause * 2 ** (post.quick_deaths - 1)
+        pause = min(LONGEST_PAUSE, self._patience.first_pause * 2 ** (post.quick_deaths - 1))
         post.restart_at = now + pause
         log.warning(
             "%s: the process ended with %s; a fresh one starts in %.0f s", device, _describe(code), pause

@@ -42,7 +42,7 @@ class Ledger:
         self._retry_at = 0.0
 
     def claim(self, rows: int) -> list[Claimed] | None:
-        """Prompts for about `rows` rows, each of its n samples being one; at least one prompt, if any waits."""
+        """Prompts for about `rows` rows, one for each of its n samples; at least one prompt, if any waits."""
         serving = self._serving
 
         def take(conn: Connection, limit: int) -> list[Claimed]:

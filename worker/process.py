@@ -18,7 +18,7 @@ from celery.worker import state as celery_state
 from db import fleet
 from db.connect import writing
 from db.errors import ConfigError, DatabaseError
-from worker import logs
+from worker import logs, lost_connections
 from worker.engine import Engine
 from worker.engine.errors import EngineError
 from worker.errors import EXIT_REFUSED, ConfigurationError
@@ -110,6 +110,9 @@ class Process:
         reaper.start()
         log.info("%s serves pair %s, loaded in %.1f s", worker_id, self._pair, time.monotonic() - started)
         controller.start()  # until a signal or the runner's death
+        if not self._draining and not self._died:
+            log.error("Celery's worker ended by itself")
+            self._died = True
         runner.drain(self._grace)
         runner.join()
         reaper.stop()
@@ -150,6 +153,7 @@ class Process:
 
 def make_controller(app: Celery, pair: str, worker_id: str, concurrency: int) -> WorkController:
     """Celery's worker without its command line: no banner, no signal handlers, no logging of its own."""
+    lost_connections.install()
     controller = app.WorkController(
         hostname=f"{worker_id}@{os.uname().nodename}",
         concurrency=concurrency,

@@ -313,9 +313,10 @@ class Runner:
         for running in unfinished:
             self._evict(running)
         if unfinished and self._error is None:
-            if self._ledger.release([running.lease for running in unfinished]):
-                self._ring(len(unfinished))
+            self._ledger.release([running.lease for running in unfinished])
             log.info("%d unfinished prompts were released", len(unfinished))
+        if pending := self._ledger.pending():  # others must hear the bells that this worker will not
+            self._ring(min(pending, self._serving.slots))
         if self._ended or self._ledger.stop_worker() is None:
             log.error(
                 "the database is away: %d finished prompts could not be stored and run again elsewhere",

