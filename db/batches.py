@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, func, insert, select, text, update
 from sqlalchemy import delete as sql_delete
 
 from db.clock import now
@@ -16,6 +16,7 @@ from db.rows import columns
 from db.tables import Batch, BatchStatus, Prompt, PromptStatus
 
 CHUNK = 1000  # rows a statement: below SQLite's 32,766 and PostgreSQL's 65,535 variables
+HUGE = 10_000  # prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,15 @@ def seal(conn: Connection, batch_id: str, input_errors: Sequence[Any], num_input
         )
     )
     end_batches(conn, batch_id)
+    _tell_the_planner(conn, batch_id)
+
+
+def _tell_the_planner(conn: Connection, batch_id: str) -> None:
+    """PostgreSQL plans for a handful of rows until it has looked at a huge batch."""
+    if conn.dialect.name == "postgresql":
+        last = conn.execute(select(func.max(Prompt.position)).where(Prompt.batch_id == batch_id)).scalar()
+        if last is not None and last >= HUGE:
+            conn.execute(text("ANALYZE prompts"))
 
 
 def find_latest(conn: Connection, source_key: str) -> BatchRow | None:

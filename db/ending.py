@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, case, exists, update
+from sqlalchemy import Connection, case, update
 
 from db.clock import now
-from db.tables import Batch, BatchStatus, Prompt, PromptStatus
+from db.counts import count_in_batch
+from db.tables import Batch, BatchStatus, PromptStatus
 
 UNENDED_PROMPT = (PromptStatus.PENDING, PromptStatus.RUNNING)
 ENDED_AT = {
@@ -14,19 +15,17 @@ ENDED_AT = {
     BatchStatus.EXPIRED.value: Batch.expired_at,
 }
 
-OF_BATCH = Prompt.batch_id == Batch.id
-
 END = (
     update(Batch)
     .where(
         Batch.sealed_at.is_not(None),
         Batch.status.in_((BatchStatus.IN_PROGRESS, BatchStatus.FINALIZING, BatchStatus.CANCELLING)),
-        ~exists().where(OF_BATCH, Prompt.status.in_(UNENDED_PROMPT)),
+        *(count_in_batch(status, 1) == 0 for status in UNENDED_PROMPT),
     )
     .values(
         status=case(
             (Batch.status == BatchStatus.CANCELLING, BatchStatus.CANCELLED),
-            (exists().where(OF_BATCH, Prompt.status == PromptStatus.EXPIRED), BatchStatus.EXPIRED),
+            (count_in_batch(PromptStatus.EXPIRED, 1) > 0, BatchStatus.EXPIRED),
             else_=BatchStatus.COMPLETED,
         )
     )

@@ -67,6 +67,10 @@ def _explain_postgres(error: DBAPIError, reason: str, place: str) -> DatabaseErr
     state = getattr(error.orig, "sqlstate", None)
     if state == "42P01":  # undefined_table
         return SchemaMismatch(f"The database {place} {NO_TABLES}")
+    if state in {"25006", "42501"}:  # read_only_sql_transaction, insufficient_privilege
+        return DatabaseUnreachable(
+            f"{place} does not let us write: {first_line}. Use another role or server."
+        )
     if "password authentication failed" in reason or "no password supplied" in reason:
         return DatabaseUnreachable(f"{place} refused the login: {first_line}. Correct SPECMILL_DATABASE_URL.")
     if error.connection_invalidated or _would_not_serve(error):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, or_, select, update
+from sqlalchemy import Connection, insert, update
 
 from db.clock import now
 from db.ending import end_batches
@@ -17,16 +17,18 @@ from db.fleet import live_workers
 from db.queue_sql import (
     BATCHES_TO_SERVE,
     CLAIM,
-    CLAIMABLE_PROMPTS,
+    COUNT_PENDING,
     FAIL,
     LOCK_RUNNING,
     RELEASE,
     RENEW,
     SUCCEED,
+    UNRUNG,
 )
 from db.tables import Batch, Prompt, PromptStatus, Sample
 from db.text import storable
 
+EVERY = 2**31 - 1
 CHUNK = 500  # rows a statement, far below SQLite's limit of variables
 
 
@@ -125,11 +127,10 @@ def claim_limit(conn: Connection, pair: str, room: int) -> int:
     return min(room, max(1, pending_count(conn, pair, at_most=room * shares) // shares))
 
 
-def pending_count(conn: Connection, pair: str, at_most: int | None = None) -> int:
-    """Claimable prompts of a pair; counting stops at `at_most`, for a long queue takes long to count."""
-    prompts = CLAIMABLE_PROMPTS if at_most is None else CLAIMABLE_PROMPTS.limit(at_most)
-    count = select(func.count()).select_from(prompts.subquery())
-    return conn.execute(count, {"pair": pair, "now": now(conn)}).scalar_one()
+def pending_count(conn: Connection, pair: str, at_most: int = EVERY) -> int:
+    """Claimable prompts of a pair. A long queue takes long to count: say where counting may stop."""
+    count = conn.execute(COUNT_PENDING, {"pair": pair, "now": now(conn), "at_most": at_most}).scalar_one()
+    return min(int(count), at_most)
 
 
 def renew(conn: Connection, owner: str, leases: Iterable[Lease], lease_seconds: float) -> set[Lease]:
@@ -210,15 +211,16 @@ def finish_batches(conn: Connection) -> Sequence[str]:
 
 
 def unrung(conn: Connection, pair: str, older_than: float, limit: int = 1000) -> Sequence[int]:
-    """Claimable prompts for which no bell was rung within `older_than` seconds, in order of submission."""
+    """Claimable prompts without a bell for `older_than` seconds, in the order of claims."""
     time = now(conn)
     long_ago = time - timedelta(seconds=older_than)
-    query = (
-        CLAIMABLE_PROMPTS.where(or_(Prompt.rung_at.is_(None), Prompt.rung_at < long_ago))
-        .order_by(Batch.priority.desc(), Batch.created_at, Batch.id, Prompt.position)
-        .limit(limit)
-    )
-    return conn.execute(query, {"pair": pair, "now": time}).scalars().all()
+    found: list[int] = []
+    for batch in conn.execute(BATCHES_TO_SERVE, {"pair": pair, "now": time}).all():
+        room = limit - len(found)
+        found += conn.execute(UNRUNG, {"batch": batch.id, "long_ago": long_ago, "room": room}).scalars()
+        if len(found) >= limit:
+            break
+    return found
 
 
 def mark_rung(conn: Connection, prompt_ids: Sequence[int]) -> None:

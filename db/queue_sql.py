@@ -1,8 +1,19 @@
 """The queue's statements, built once: building one costs more than SQLite takes to run it."""
 
-from sqlalchemy import Integer, and_, bindparam, exists, func, or_, select, update
+from sqlalchemy import (
+    Integer,
+    and_,
+    bindparam,
+    func,
+    or_,
+    select,
+    update,
+)
 
+from db.counts import count_in_batch
 from db.tables import Batch, BatchStatus, Prompt, PromptStatus
+
+RUNNING_COUNTED = 10_000  # batches with more in flight count as served alike
 
 CLAIMABLE_BATCH = and_(
     Batch.pair == bindparam("pair"),
@@ -12,14 +23,16 @@ CLAIMABLE_BATCH = and_(
     or_(Batch.deadline.is_(None), Batch.deadline > bindparam("now")),
 )
 
-OF_BATCH = Prompt.batch_id == Batch.id
-RUNNING = select(func.count()).where(OF_BATCH, Prompt.status == PromptStatus.RUNNING).scalar_subquery()
-
 # Order and fairness: by priority, then from the least-served batch, then the oldest.
 BATCHES_TO_SERVE = (
     select(Batch.id, func.coalesce(Batch.sampling_resolved, Batch.sampling), Batch.seed)
-    .where(CLAIMABLE_BATCH, exists().where(OF_BATCH, Prompt.status == PromptStatus.PENDING))
-    .order_by(Batch.priority.desc(), RUNNING, Batch.created_at, Batch.id)
+    .where(CLAIMABLE_BATCH, count_in_batch(PromptStatus.PENDING, 1) > 0)
+    .order_by(
+        Batch.priority.desc(),
+        count_in_batch(PromptStatus.RUNNING, RUNNING_COUNTED),
+        Batch.created_at,
+        Batch.id,
+    )
 )
 
 NEXT_PROMPTS = (
@@ -57,8 +70,19 @@ CLAIM = (
     )
 )
 
-CLAIMABLE_PROMPTS = (
-    select(Prompt.id).join(Batch, OF_BATCH).where(CLAIMABLE_BATCH, Prompt.status == PromptStatus.PENDING)
+COUNT_PENDING = select(
+    func.coalesce(func.sum(count_in_batch(PromptStatus.PENDING, bindparam("at_most", type_=Integer))), 0)
+).where(CLAIMABLE_BATCH)
+
+UNRUNG = (
+    select(Prompt.id)
+    .where(
+        Prompt.batch_id == bindparam("batch"),
+        Prompt.status == PromptStatus.PENDING,
+        or_(Prompt.rung_at.is_(None), Prompt.rung_at < bindparam("long_ago")),
+    )
+    .order_by(Prompt.position)
+    .limit(bindparam("room", type_=Integer))
 )
 
 # The fence, in two steps: the rows are locked (in one order, against deadlocks), then those still held are

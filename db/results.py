@@ -83,14 +83,14 @@ def results(engine: Engine, batch_id: str) -> Iterator[ResultRow]:
 
     Each page is a transaction of its own: a long one would keep SQLite's WAL from being checkpointed.
     """
-    last = -1
+    last = 0
     while True:
         with reading(engine) as conn:
-            page = _load(conn, _prompts(batch_id).where(Prompt.position > last).limit(PAGE))
+            page = _load(conn, _prompts(batch_id).where(Prompt.id > last).limit(PAGE))
         yield from page
         if len(page) < PAGE:
             return
-        last = page[-1].position
+        last = page[-1].prompt_id
 
 
 def find_prompt(conn: Connection, batch_id: str, custom_id: str) -> ResultRow | None:
@@ -127,7 +127,7 @@ def _prompts(batch_id: str) -> AnySelect:
         )
         .outerjoin(source, source.id == Prompt.reused_from)
         .where(Prompt.batch_id == batch_id)
-        .order_by(Prompt.position)
+        .order_by(Prompt.id)
     )
 
 

@@ -102,9 +102,10 @@ class Prompt(Base):
     __tablename__ = "prompts"
     __table_args__ = (
         UniqueConstraint("batch_id", "custom_id"),
-        # Order of results; also what pages of them continue from.
-        Index("ix_prompts_batch_id_position", "batch_id", "position", unique=True),
-        # One index serves claims (the first pending of a batch), counts by status and the batch's end.
+        # Pages of results: within a batch, ids grow with positions. An index on the position itself would
+        # tempt PostgreSQL to claim by it, past all that has ended.
+        Index("ix_prompts_batch_id_id", "batch_id", "id"),
+        # Claims (the first pending of a batch), counts by status and the batch's end.
         Index("ix_prompts_batch_id_status_position", "batch_id", "status", "position"),
         Index("ix_prompts_running", "lease_until", sqlite_where=text("status = 'running'"),
               postgresql_where=text("status = 'running'")),

@@ -7,6 +7,7 @@ from datetime import timedelta
 from multiprocessing import get_context
 from pathlib import Path
 
+import psycopg
 import pytest
 from sqlalchemy import Engine, text
 
@@ -154,6 +155,15 @@ def test_a_wrong_password_is_told_without_showing_it(postgres_url: str) -> None:
 def test_a_database_that_does_not_exist_is_named(postgres_url: str) -> None:
     message = refusal(postgres_url.replace("/test_", "/missing_"))
     assert "does not exist" in message
+
+
+def test_a_server_that_lets_nobody_write_is_named(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as conn:
+        name = conn.info.dbname
+        conn.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    message = refusal(postgres_url)
+    assert "does not let us write" in message
+    assert "read-only transaction" in message
 
 
 def test_a_server_that_goes_away_in_mid_transaction_is_named(postgres_url: str) -> None:
