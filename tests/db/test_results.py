@@ -53,7 +53,7 @@ def test_every_prompt_once_over_page_ends(database: Engine, monkeypatch: pytest.
 
 
 def snapshots_held(conn: Connection) -> int:
-    """Transactions that stay open: on SQLite, whether one keeps the write-ahead log from being checkpointed."""
+    """Transactions that stay open: on SQLite, whether one holds up the checkpoint of the write-ahead log."""
     if conn.dialect.name == "sqlite":
         return conn.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     idle = text("SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'")
