@@ -21,6 +21,10 @@ class BatchInUse(DatabaseError):
     """Other batches reuse this one's results."""
 
 
+class ActionRefused(DatabaseError):
+    """What is asked for cannot be done to a batch in this state."""
+
+
 class PairConflict(DatabaseError):
     """A live worker serves the same pair name with another fingerprint."""
 
