@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, case, literal, select, update
+from sqlalchemy import Connection, case, literal, select, update
 
+from db.actions import cancel_prompts
 from db.clock import now
 from db.ending import UNENDED_PROMPT, end_batches
+from db.moving import CHUNK, move_all, unlocked
 from db.tables import Batch, BatchStatus, Prompt, PromptStatus, ReaperTick
 
-CHUNK = 1000  # prompts a statement
 POISON = "poison"  # error code of a prompt that outlived too many of its workers
 
 
@@ -32,6 +32,7 @@ def reap(conn: Connection, lease_seconds: float, crash_limit: int = 3) -> ReapRe
     skipped = not _may_reap(conn, time, lease_seconds)
     expired, poisoned = (0, 0) if skipped else _end_leases(conn, time, crash_limit)
     past_deadline = _keep_deadlines(conn, time)
+    _go_on_cancelling(conn)
     return ReapReport(expired, poisoned, past_deadline, end_batches(conn), skipped)
 
 
@@ -57,9 +58,10 @@ def _end_leases(conn: Connection, time: datetime, crash_limit: int) -> tuple[int
     reason = (
         f"The workers that ran this prompt died or went silent, {crash_limit} times; it is not tried again."
     )
-    running = _unlocked(Prompt.status == PromptStatus.RUNNING, Prompt.lease_until < time)
-    overdue = running.order_by(Prompt.lease_until)
-    statuses = _end_holding(
+    overdue = unlocked(Prompt.status == PromptStatus.RUNNING, Prompt.lease_until < time).order_by(
+        Prompt.lease_until
+    )
+    statuses = move_all(
         conn,
         overdue,
         status=case((poisonous, PromptStatus.FAILED), else_=PromptStatus.PENDING),
@@ -79,27 +81,14 @@ def _keep_deadlines(conn: Connection, time: datetime) -> int:
     )
     expired = 0
     for batch_id in conn.execute(late).scalars().all():
-        unended = _unlocked(Prompt.batch_id == batch_id, Prompt.status.in_(UNENDED_PROMPT))
-        expired += len(_end_holding(conn, unended, status=PromptStatus.EXPIRED, ended_at=time))
+        unended = unlocked(Prompt.batch_id == batch_id, Prompt.status.in_(UNENDED_PROMPT))
+        expired += len(move_all(conn, unended, status=PromptStatus.EXPIRED, ended_at=time))
     return expired
 
 
-def _unlocked(*conditions: ColumnElement[bool]) -> Select[int]:
-    return select(Prompt.id).where(*conditions).limit(CHUNK).with_for_update(skip_locked=True)
-
-
-def _end_holding(conn: Connection, which: Select[int], **values: Any) -> list[str]:
-    """Void the leases of these prompts and move them on; their new statuses."""
-    chosen = which.cte("chosen")
-    move = (
-        update(Prompt)
-        .where(Prompt.id.in_(select(chosen.c.id)))
-        .values(attempt=Prompt.attempt + 1, owner=None, lease_until=None, **values)
-        .returning(Prompt.status)
-    )
-    statuses: list[str] = []
-    while True:
-        moved = conn.execute(move).scalars().all()
-        statuses += moved
-        if len(moved) < CHUNK:
-            return statuses
+def _go_on_cancelling(conn: Connection) -> None:
+    """A cancel may have been cut off, or a worker that died may have held what it did not reach."""
+    cancelling = select(Batch.id).where(Batch.status == BatchStatus.CANCELLING)
+    for batch_id in conn.execute(cancelling).scalars().all():
+        while cancel_prompts(conn, batch_id) == CHUNK:
+            pass
