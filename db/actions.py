@@ -93,7 +93,7 @@ def paused_leases(conn: Connection, leases: Iterable[Lease]) -> Sequence[Lease]:
     found: list[Lease] = []
     for start in range(0, len(held), CHUNK):
         chunk = held[start : start + CHUNK]
-        batch_of = dict(conn.execute(BATCH_OF, {"ids": [lease.prompt_id for lease in chunk]}).tuples().all())
+        batch_of = dict(conn.execute(BATCH_OF, {"ids": [lease.prompt_id for lease in chunk]}).all())
         paused = set(conn.execute(ARE_PAUSED, {"batches": sorted(set(batch_of.values()))}).scalars())
         found += [lease for lease in chunk if batch_of.get(lease.prompt_id) in paused]
     return found

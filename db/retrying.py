@@ -102,7 +102,7 @@ def _statuses(conn: Connection, batch_id: str, custom_ids: Sequence[str]) -> dic
     for start in range(0, len(custom_ids), CHUNK):
         names = custom_ids[start : start + CHUNK]
         query = select(Prompt.custom_id, Prompt.status).where(Prompt.batch_id == batch_id)
-        found |= dict(conn.execute(query.where(Prompt.custom_id.in_(names))).tuples().all())
+        found |= dict(conn.execute(query.where(Prompt.custom_id.in_(names))).all())
     if unknown := [name for name in dict.fromkeys(custom_ids) if name not in found]:
         shown = ", ".join(f'"{name}"' for name in unknown[:NAMED])
         more = f" and {len(unknown) - NAMED:,} more" if len(unknown) > NAMED else ""

@@ -11,7 +11,14 @@ from db.types import BigIntegerKey, Json, JsonAsGiven, UtcDateTime
 
 
 class BatchStatus(StrEnum):
-    """OpenAI's batch statuses. `paused` is a flag beside them (`Batch.paused_at`), not a status."""
+    """OpenAI's batch statuses. `paused` is a flag beside them (`Batch.paused_at`), not a status.
+
+    validating -> in_progress      sealed
+    in_progress -> completed, cancelled, expired    its last prompt ended: the worst that befell one decides
+    in_progress -> cancelling      db.actions.cancel
+    cancelling -> cancelled        its last prompt ended
+    completed, cancelled, expired -> in_progress    db.retrying.retry
+    """
 
     VALIDATING = "validating"  # rows are still being submitted; not claimable
     IN_PROGRESS = "in_progress"  # sealed; prompts are pending or running
@@ -19,7 +26,7 @@ class BatchStatus(StrEnum):
     COMPLETED = "completed"  # every prompt ended, some perhaps as failed
     FAILED = "failed"  # the submission itself was refused
     EXPIRED = "expired"  # the deadline passed first; what was finished is kept
-    CANCELLING = "cancelling"  # cancel was asked for; running prompts are being evicted
+    CANCELLING = "cancelling"  # cancel was asked for; prompts are being cancelled, a chunk at a time
     CANCELLED = "cancelled"  # cancelled; what was finished is kept
 
 
@@ -27,6 +34,16 @@ OPEN_BATCH = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS, BatchStatus.FINAL
 
 
 class PromptStatus(StrEnum):
+    """What moves a prompt, and who. `attempt` grows with every move but the holder's last.
+
+    pending -> running             claim
+    running -> succeeded, failed   the holder, fenced
+    running -> pending             the holder releases it: drain, a paused batch, shed rows; costs nothing
+    running -> pending, failed     the reaper: the lease ended, a crash is counted
+    pending, running -> cancelled, expired    cancel, deadline
+    failed, cancelled, expired -> pending     retry; crashes are forgotten, samples deleted
+    """
+
     PENDING = "pending"  # waits for a claim
     RUNNING = "running"  # a worker holds a lease on it
     SUCCEEDED = "succeeded"  # its samples are stored, or reused_from names the prompt that has them

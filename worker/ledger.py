@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine
 
 from db import fleet, queue
+from db.actions import paused_leases
 from db.connect import writing
 from db.errors import DatabaseUnreachable
 from db.queue import Claimed, Failed, Lease, Success
@@ -88,12 +89,13 @@ class Ledger:
     def beat(
         self, leases: Sequence[Lease], state: WorkerState, activity: dict[str, Any]
     ) -> set[Lease] | None:
-        """Renew leases and this worker's heartbeat; the leases still held."""
+        """Renew leases and this worker's heartbeat, give back what is paused; the leases still held."""
 
         def write(conn: Connection) -> set[Lease]:
             fleet.heartbeat(conn, self._serving.worker_id, state, activity)
             if not leases:
                 return set()
+            queue.release(conn, self._serving.worker_id, paused_leases(conn, leases))
             return queue.renew(conn, self._serving.worker_id, leases, self._serving.lease_seconds)
 
         return self._transact(write)

@@ -296,9 +296,9 @@ class Runner:
         self._drop([running for running in held if running.lease not in kept])
 
     def _drop(self, lost: Sequence[Running]) -> None:
-        """Others have these prompts now: what they get here must not be written."""
+        """Reaped, cancelled, expired or paused: what these prompts get here must not be written."""
         for running in lost:
-            log.info("prompt %s: its lease was lost, its rows are evicted", running.claimed.custom_id)
+            log.info("prompt %s: its lease is over, its rows are evicted", running.claimed.custom_id)
             self._evict(running)
             self._running.pop(running.claimed.prompt_id, None)
         self._ended = [running for running in self._ended if running not in lost]
