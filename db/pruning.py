@@ -1,7 +1,6 @@
 """Deleting old batches, but never a result that a batch which stays has reused."""
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -23,7 +22,7 @@ class Old:
     id: str
     name: str | None
     prompts: int
-    reused_by: Sequence[str]  # batches that stay and show its results
+    reused_by: tuple[str, ...]  # batches that stay and show its results
     is_latest: bool  # of its source, and those are to be kept
 
     @property
@@ -47,7 +46,7 @@ def old_batches(conn: Connection, older_than: timedelta, keep_latest: bool = Fal
         if row.status in OPEN_BATCH or row.ended_at > ended_before:
             continue
         count = select(func.count()).where(Prompt.batch_id == row.id)
-        reused_by = sorted(users[row.id] - going)
+        reused_by = tuple(sorted(users[row.id] - going))
         old = Old(row.id, row.name, conn.execute(count).scalar_one(), reused_by, is_latest)
         if old.may_go:
             going.add(old.id)
@@ -73,6 +72,10 @@ def delete_some(conn: Connection, batch_id: str) -> bool:
         return True
     conn.execute(delete(Batch).where(Batch.id == batch_id))
     return False
+
+
+def exists(conn: Connection, batch_id: str) -> bool:
+    return conn.execute(select(Batch.id).where(Batch.id == batch_id)).first() is not None
 
 
 def _users(conn: Connection) -> dict[str, set[str]]:

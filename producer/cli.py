@@ -14,6 +14,12 @@ COMMANDS = {
     "report": "producer.commands.report",
     "export": "producer.commands.export",
     "show": "producer.commands.show",
+    "cancel": "producer.commands.cancel",
+    "pause": "producer.commands.pause",
+    "resume": "producer.commands.resume",
+    "retry": "producer.commands.retry",
+    "priority": "producer.commands.priority",
+    "prune": "producer.commands.prune",
     "db": "producer.commands.db",
     "reap": "producer.commands.reap",
 }

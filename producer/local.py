@@ -52,6 +52,10 @@ class LocalStack:
     def broker_url(self) -> str:
         return f"redis+socket://{self._broker.facts()['socket']}"
 
+    def running_broker_url(self) -> str | None:
+        """For those who only ring; None where no stack runs."""
+        return self.broker_url if self._broker.is_running() else None
+
     @property
     def users(self) -> int:
         assert self._users is not None, "not attached"

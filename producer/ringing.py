@@ -5,9 +5,27 @@ from sqlalchemy import Engine
 from db.connect import reading, writing
 from db.fleet import live_workers
 from db.queue import mark_rung, pending_count, unrung
+from db.settings import DatabaseSettings
 from producer.console import warn
+from producer.local import LocalStack
 from worker.wire.app import BrokerError, make_app
 from worker.wire.bells import WINDOW, ring
+from worker.wire.settings import WireSettings
+
+
+def wake(engine: Engine, settings: DatabaseSettings, pair: str, priority: int) -> None:
+    """Ring the configured broker, else the embedded one if it runs; and say so if nobody can hear it."""
+    configured = WireSettings().broker_url
+    if configured is not None:
+        broker_url = configured.get_secret_value()
+    else:
+        broker_url = LocalStack(settings.state_dir.absolute()).running_broker_url()
+    with reading(engine) as conn:
+        served = bool(live_workers(conn, pair))
+    if not served:
+        warn(f'no live worker serves pair "{pair}"; start one, or submit the same again to run it here')
+    if broker_url is not None:
+        ring_for(engine, broker_url, pair, priority)
 
 
 def ring_for(engine: Engine, broker_url: str, pair: str, priority: int) -> None:

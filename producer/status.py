@@ -13,6 +13,7 @@ from db.tables import OPEN_BATCH
 from producer.console import emit, emit_json, say, warn
 from producer.database import open_database
 from producer.exits import Exit, exit_for
+from producer.priorities import priority_name
 from producer.progress import Pace, describe
 from producer.waiting import wait
 
@@ -66,7 +67,8 @@ def show_list(limit: int, as_json: bool) -> None:
         done = total - states["pending"] - states["running"]
         created = f"{batch.created_at:%Y-%m-%d %H:%M:%S}Z"
         numbers = (f"{done:,}/{total:,}", f"{states['failed']:,}")
-        rows.append((batch.id, batch.status, *numbers, batch.pair, created, batch.name or "-"))
+        status = batch.status if batch.paused_at is None else f"{batch.status}, paused"
+        rows.append((batch.id, status, *numbers, batch.pair, created, batch.name or "-"))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         emit("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -77,8 +79,11 @@ def _facts(batch: BatchRow) -> dict[str, Any]:
         "id": batch.id,
         "name": batch.name,
         "status": batch.status,
+        "paused": batch.paused_at is not None,
+        "priority": priority_name(batch.priority),
         "pair": batch.pair,
         "created_at": batch.created_at.isoformat(),
+        "deadline": None if batch.deadline is None else batch.deadline.isoformat(),
         "metadata": batch.metadata,
         "num_input_errors": batch.num_input_errors,
     }

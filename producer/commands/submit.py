@@ -1,28 +1,12 @@
 """producer submit"""
 
-import re
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
-from producer.commands.common import json_option
-
-UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-PRIORITIES = {"low": 0, "normal": 1, "high": 2}
-
-
-class Window(click.ParamType[timedelta]):
-    """A time as 24h, 90m, 7d or 3600s."""
-
-    name = "window"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        match = re.fullmatch(r"([1-9]\d{0,6})([smhd])", str(value))
-        if match is None:
-            self.fail(f"{value!r} is no time; write 24h, 90m, 7d or 3600s", param, ctx)
-        return timedelta(**{UNITS[match[2]]: int(match[1])})
+from producer.commands.common import Window, json_option
+from producer.priorities import PRIORITIES
 
 
 class KeyValue(click.ParamType[tuple[str, str]]):

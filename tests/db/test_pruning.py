@@ -53,7 +53,7 @@ def pruned(database: Engine, batch_id: str) -> bool:
         with writing(database) as conn:
             more = pruning.delete_some(conn, batch_id)
     with reading(database) as conn:
-        return conn.execute(select(Batch.id).where(Batch.id == batch_id)).first() is None
+        return not pruning.exists(conn, batch_id)
 
 
 def counts(database: Engine) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ def test_an_old_batch_goes_with_prompts_and_samples_whatever_their_number(databa
     batch_id = finished(database, *names)
     young = finished(database, "young", age=timedelta(days=29))
 
-    assert old(database) == [Old(batch_id, None, len(names), [], False)]
+    assert old(database) == [Old(batch_id, None, len(names), (), False)]
     assert pruned(database, batch_id)
 
     assert counts(database) == (1, 1, 1)
@@ -95,7 +95,7 @@ def test_results_that_a_batch_which_stays_reuses_are_kept_and_it_is_named(databa
 
     [kept] = old(database)
 
-    assert (kept.id, kept.reused_by, kept.may_go) == (root, [young], False)
+    assert (kept.id, kept.reused_by, kept.may_go) == (root, (young,), False)
     assert not pruned(database, root), "and it is looked at again when it is to go"
     with reading(database) as conn:
         assert report(conn, young).reused.samples == 1
@@ -123,7 +123,7 @@ def test_the_latest_of_each_source_can_be_kept_and_then_keeps_what_it_reuses(dat
 
     assert found[last].is_latest
     assert found[other].is_latest
-    assert found[root].reused_by == [last]
+    assert found[root].reused_by == (last,)
     assert [one.id for one in found.values() if one.may_go] == [middle]
 
 
