@@ -53,7 +53,9 @@ class KeyValueCache:
                 buffers[layer] = new
 
     def move(self, source: int, target: int, length: int) -> None:
-        """Copy a row's first positions to another slot."""
+        """Copy a row's first positions to another slot. A row without any may be where no buffer is yet."""
+        if not length:
+            return
         for buffer in (*self.keys, *self.values):
             buffer[target, :, :length] = buffer[source, :, :length]
 

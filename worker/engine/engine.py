@@ -85,7 +85,7 @@ class Engine:
     def generate(
         self, prompts: Sequence[str | Sequence[Message]], sampling: Sampling | None = None, raw: bool = False
     ) -> list[Generation]:
-        """One for each prompt, in order. A string is a user's message, or with `raw` a text to continue."""
+        """A sample for each prompt. A string is a user's message, or with `raw` a text to continue."""
         if self.busy:
             raise EngineError(
                 "generate() was called while the engine is busy: collect what was submitted first"
@@ -134,7 +134,9 @@ class Engine:
         try:
             logits = self._target.forward(chunks)
             tokens: list[int] = choose(logits, [row.draw() for row in ready]).tolist()
-        except (MemoryError, torch.OutOfMemoryError) as error:
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
             return self._out_of_memory(rows, error)
         for row, chunk in zip(rows, chunks, strict=True):
             row.commit_prefill(len(chunk.token_ids), began, len(self._rows))
@@ -152,7 +154,9 @@ class Engine:
         draws = [row.draw(i) for row, p in zip(rows, proposals, strict=True) for i in range(len(p) + 1)]
         try:
             tokens: list[int] = choose(self._target.forward(chunks), draws).tolist()
-        except (MemoryError, torch.OutOfMemoryError) as error:
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
             return self._out_of_memory(rows, error)
         commits: list[tuple[Row, Sequence[int], list[int]]] = []
         for row, proposal in zip(rows, proposals, strict=True):
@@ -222,6 +226,11 @@ def _generation_defaults(loaded: LoadedModel) -> dict[str, Any]:
         return {"temperature": 0.0}
     given = {name: getattr(config, name) for name in ("temperature", "top_p", "top_k")}
     return {"temperature": 1.0} | {name: value for name, value in given.items() if value is not None}
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """On CPU torch has no class for it, only the allocator's words."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 
 
 def _failure(request: Request, error: Exception) -> Failure:

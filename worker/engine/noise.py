@@ -39,6 +39,6 @@ def _multiply(word: Tensor, multiplier: int) -> tuple[Tensor, Tensor]:
 
 
 def _to_unit(high: Tensor, low: Tensor) -> Tensor:
-    """53 random bits, in the middle of their interval: never 0 and never 1."""
-    bits = ((high >> 5) << 26) | (low >> 6)
-    return (bits.double() + 0.5) / 2.0**53
+    """52 random bits, in the middle of their interval: with one more, the last would round to 1."""
+    bits = ((high >> 6) << 26) | (low >> 6)
+    return (bits.double() + 0.5) / 2.0**52

@@ -94,7 +94,8 @@ def _race(
     for index in rest_wins.nonzero()[:, 0].tolist():
         cumulative = rest_weights[index].double().cumsum(0)
         point = pick[index] * cumulative[-1]
-        tokens[index] = torch.searchsorted(cumulative, point, right=True)[0]
+        chosen = torch.searchsorted(cumulative, point, right=True)[0]
+        tokens[index] = chosen.clamp(max=len(cumulative) - 1)  # should the product round up to the total
     return tokens
 
 

@@ -149,15 +149,24 @@ def test_logits_that_are_not_finite_fail_their_row_and_do_not_outlive_it(target_
     assert outputs(results) == outputs(expected)  # type: ignore[arg-type] # no failures among them
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("tried to allocate 2 GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        MemoryError(),
+    ],
+    ids=["device", "cpu", "python"],
+)
 def test_a_pass_without_memory_fails_its_rows_and_the_engine_goes_on(
-    target_folder: Folders, monkeypatch: pytest.MonkeyPatch
+    error: Exception, target_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ):
     engine = Engine(make_pair(target_folder("llama")))
     requests = make_requests(3, GREEDY)
     with monkeypatch.context() as patch:
 
         def no_memory(*_: object) -> None:
-            raise torch.OutOfMemoryError("tried to allocate 2 GiB")
+            raise error
 
         patch.setattr(engine._target, "forward", no_memory)
         failed = run(engine, requests)
@@ -166,6 +175,16 @@ def test_a_pass_without_memory_fails_its_rows_and_the_engine_goes_on(
         ("out_of_memory", True)
     }
     assert len(generations(engine, requests)) == 3
+
+
+def test_rows_that_end_while_others_have_not_begun_leave_room_for_them(
+    target_folder: Folders, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("worker.engine.engine.PREFILL_TOKENS", 20)
+    engine = Engine(make_pair(target_folder("llama")))
+    requests = make_requests(8, Sampling(max_tokens=1))
+
+    assert len(generations(engine, requests)) == 8
 
 
 class Faulty:
