@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from db.acceptance import acceptance_columns
 from worker.engine.types import Generation
 
 
@@ -27,22 +28,10 @@ def to_columns(generation: Generation, seed: int, waited_seconds: float) -> dict
         "num_spec_steps": generation.num_spec_steps,
         "rows_in_flight": generation.rows_in_flight,
         "logprobs": None,
-        **_acceptance(generation),
-    }
-
-
-def _acceptance(generation: Generation) -> dict[str, Any]:
-    """NULL, not 0, where nothing was drafted: a zero would read as a drafter that was always wrong."""
-    drafted, accepted, steps = (
-        generation.num_draft_tokens,
-        generation.num_accepted_draft_tokens,
-        generation.num_spec_steps,
-    )
-    nothing = drafted == 0
-    return {
-        "num_draft_tokens": None if nothing else drafted,
-        "num_accepted_draft_tokens": None if nothing else accepted,
-        "acceptance_histogram": None if nothing else list(generation.acceptance_histogram),
-        "mean_acceptance_length": None if nothing else 1 + accepted / steps,
-        "draft_acceptance_rate": None if nothing else accepted / drafted,
+        **acceptance_columns(
+            generation.num_draft_tokens,
+            generation.num_accepted_draft_tokens,
+            generation.num_spec_steps,
+            generation.acceptance_histogram,
+        ),
     }
