@@ -63,7 +63,8 @@ def test_no_command_imports_torch() -> None:
 
 
 def test_shell_completion_works() -> None:
-    env = os.environ | {"_PRODUCER_COMPLETE": "bash_complete", "COMP_WORDS": "producer rep", "COMP_CWORD": "1"}
+    words = {"COMP_WORDS": "producer rep", "COMP_CWORD": "1"}
+    env = os.environ | {"_PRODUCER_COMPLETE": "bash_complete"} | words
     done = subprocess.run([PRODUCER], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["plain,report"]
 

@@ -1,11 +1,20 @@
 """A tiny pair, declared in a specmill.toml that every setting is read from."""
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from tests.worker.engine.tiny import save_tiny_model
+from tests.worker.queued import Queued, submit
+from tests.worker.started import Start, Started
+from worker.wire.pairs import fingerprint, get_pair
 
 
 @pytest.fixture(scope="session")
@@ -48,3 +57,52 @@ def tiny_toml(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     monkeypatch.setenv("SPECMILL_CONFIG", str(path))
     return path
+
+
+@pytest.fixture
+def start(
+    tiny_toml: Path,  # noqa: ARG001 (declares the pair)
+    valkey_url: str,
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Start]:
+    """Starts `worker start`; what still runs at the end is killed, its processes then drain by themselves."""
+    monkeypatch.setenv("SPECMILL_BROKER_URL", valkey_url)
+    monkeypatch.setenv("SPECMILL_DATABASE_URL", database_url)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    started: list[Started] = []
+
+    def start(devices: str = "cpu", pair: str = "tiny", **options: Any) -> Started:
+        log = tmp_path / f"log{len(started)}"
+        flags = [f"--{name}={value}" for name, value in options.items()]
+        command = [
+            sys.executable,
+            "-m",
+            "worker.cli",
+            "start",
+            f"--devices={devices}",
+            f"--pair={pair}",
+            *flags,
+        ]
+        with log.open("w") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output, text=True, env=os.environ)
+        started.append(Started(process, log))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            children = one.children()
+            one.process.kill()
+            one.process.wait()
+            for child in children:
+                child.kill()
+
+
+@pytest.fixture
+def submit_tiny(database: Engine, tiny_toml: Path) -> Callable[..., Queued]:  # noqa: ARG001
+    def submit_tiny(prompts: list[dict[str, Any]], sampling: dict[str, Any] | None = None) -> Queued:
+        return submit(database, prompts, fingerprint=fingerprint(get_pair("tiny")), sampling=sampling)
+
+    return submit_tiny

