@@ -122,6 +122,12 @@ def live_workers(
     return [WorkerRow(*row) for row in conn.execute(query)]
 
 
+def is_eldest(conn: Connection, worker_id: str, pair: str) -> bool:
+    """Whether this is, of the pair's workers that claim, the one that started first."""
+    ready = (worker.id for worker in live_workers(conn, pair) if worker.state == WorkerState.READY)
+    return next(ready, None) == worker_id
+
+
 def register_pair(
     conn: Connection,
     name: str,
@@ -129,10 +135,19 @@ def register_pair(
     config: dict[str, Any],
     generation_defaults: dict[str, Any],
     context_limit: int,
+    worker_id: str | None = None,
 ) -> None:
-    """Record a pair as its worker resolved it, unless a live worker serves that name differently."""
+    """Record a pair as its worker resolved it, unless another live worker serves that name differently.
+
+    Of two that start at the same moment the second gives way, and one is left.
+    """
+    is_first = False
     for worker in live_workers(conn, name):
-        if worker.pair_fingerprint != fingerprint:
+        if worker.id == worker_id:
+            is_first = True  # those that follow started later
+        elif worker.pair_fingerprint != fingerprint and not (
+            is_first and worker.state == WorkerState.STARTING
+        ):
             raise PairConflict(
                 f"The pair {name!r} here has fingerprint {fingerprint}, but a worker on {worker.host} "
                 f"(pid {worker.pid}) serves {name!r} with fingerprint {worker.pair_fingerprint}. "

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, insert, update
+from sqlalchemy import Connection, Row, insert, update
 
 from db.clock import now
 from db.ending import end_batches
@@ -17,15 +17,18 @@ from db.fleet import live_workers
 from db.queue_sql import (
     BATCHES_TO_SERVE,
     CLAIM,
+    CLAIM_SUSPECT,
     COUNT_PENDING,
     FAIL,
     LOCK_RUNNING,
     RELEASE,
     RENEW,
+    SAMPLING_OF,
     SUCCEED,
+    SUSPECTS,
     UNRUNG,
 )
-from db.tables import Batch, Prompt, PromptStatus, Sample
+from db.tables import SUSPECTED_AT, Batch, Prompt, PromptStatus, Sample
 from db.text import storable
 
 EVERY = 2**31 - 1
@@ -60,6 +63,11 @@ class Claimed:
     waited_seconds: float  # submitted until claimed, by the database's clock
 
     @property
+    def is_suspect(self) -> bool:
+        """It must run alone."""
+        return self.crashes >= SUSPECTED_AT
+
+    @property
     def lease(self) -> Lease:
         return Lease(self.prompt_id, self.attempt)
 
@@ -85,40 +93,57 @@ class Failed:
 def claim(conn: Connection, pair: str, owner: str, limit: int, lease_seconds: float) -> list[Claimed]:
     """Take up to `limit` prompts: highest priority first, then the least-served batch, then in order."""
     time = now(conn)
+    until = time + timedelta(seconds=lease_seconds)
     claimed: list[Claimed] = []
     for batch_id, sampling, seed in conn.execute(BATCHES_TO_SERVE, {"pair": pair, "now": time}).all():
+        room = limit - len(claimed)
         rows = conn.execute(
-            CLAIM,
-            {
-                "batch": batch_id,
-                "room": limit - len(claimed),
-                "holder": owner,
-                "until": time + timedelta(seconds=lease_seconds),
-                "now": time,
-            },
+            CLAIM, {"batch": batch_id, "room": room, "holder": owner, "until": until, "now": time}
         ).all()
-        claimed += [
-            Claimed(
-                prompt_id=row.id,
-                attempt=row.attempt,
-                batch_id=row.batch_id,
-                position=row.position,
-                custom_id=row.custom_id,
-                messages=row.messages,
-                text=row.text,
-                chat_template_kwargs=row.chat_template_kwargs,
-                sampling=row.sampling,
-                batch_sampling=sampling,
-                batch_seed=seed,
-                n=row.n,
-                crashes=row.crashes,
-                waited_seconds=(time - row.created_at).total_seconds(),
-            )
-            for row in sorted(rows, key=lambda row: row.position)
-        ]
+        claimed += [_claimed(row, sampling, seed, time) for row in sorted(rows, key=lambda row: row.position)]
         if len(claimed) >= limit:
             break
     return claimed
+
+
+def claim_suspect(conn: Connection, pair: str, owner: str, lease_seconds: float) -> Claimed | None:
+    """Take one prompt whose holders have died so often that it must run alone; `claim` takes none of these.
+
+    So only a prompt that kills its worker by itself reaches the limit of crashes, and no neighbour of it.
+    """
+    time = now(conn)
+    until = time + timedelta(seconds=lease_seconds)
+    row = conn.execute(
+        CLAIM_SUSPECT, {"pair": pair, "holder": owner, "until": until, "now": time}
+    ).one_or_none()
+    if row is None:
+        return None
+    sampling, seed = conn.execute(SAMPLING_OF, {"batch": row.batch_id}).one()
+    return _claimed(row, sampling, seed, time)
+
+
+def suspects_wait(conn: Connection, pair: str) -> bool:
+    """Whether `claim_suspect` would find one."""
+    return conn.execute(SUSPECTS, {"pair": pair, "now": now(conn)}).first() is not None
+
+
+def _claimed(row: Row[Any], sampling: dict[str, Any], seed: int, time: datetime) -> Claimed:
+    return Claimed(
+        prompt_id=row.id,
+        attempt=row.attempt,
+        batch_id=row.batch_id,
+        position=row.position,
+        custom_id=row.custom_id,
+        messages=row.messages,
+        text=row.text,
+        chat_template_kwargs=row.chat_template_kwargs,
+        sampling=row.sampling,
+        batch_sampling=sampling,
+        batch_seed=seed,
+        n=row.n,
+        crashes=row.crashes,
+        waited_seconds=(time - row.created_at).total_seconds(),
+    )
 
 
 def claim_limit(conn: Connection, pair: str, room: int) -> int:

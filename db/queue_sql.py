@@ -1,17 +1,20 @@
 """The queue's statements, built once: building one costs more than SQLite takes to run it."""
 
 from sqlalchemy import (
+    CTE,
+    Executable,
     Integer,
     and_,
     bindparam,
     func,
+    literal_column,
     or_,
     select,
     update,
 )
 
 from db.counts import count_in_batch
-from db.tables import Batch, BatchStatus, Prompt, PromptStatus
+from db.tables import SUSPECTED_AT, Batch, BatchStatus, Prompt, PromptStatus
 
 RUNNING_COUNTED = 10_000  # batches with more in flight count as served alike
 
@@ -35,39 +38,70 @@ BATCHES_TO_SERVE = (
     )
 )
 
+# A prompt whose holders died this often runs alone: one more death is surely its own fault, and fails it.
+# Written out, as otherwise SQLite does not take the index that has only these.
+IS_SUSPECT = and_(
+    Prompt.status == literal_column(f"'{PromptStatus.PENDING}'"),
+    Prompt.crashes >= literal_column(str(SUSPECTED_AT)),
+)
+
 NEXT_PROMPTS = (
     select(Prompt.id)
-    .where(Prompt.batch_id == bindparam("batch"), Prompt.status == PromptStatus.PENDING)
+    .where(
+        Prompt.batch_id == bindparam("batch"),
+        Prompt.status == PromptStatus.PENDING,
+        Prompt.crashes < SUSPECTED_AT,
+    )
     .order_by(Prompt.position)
     .limit(bindparam("room", type_=Integer))
     .with_for_update(skip_locked=True)
     .cte("next_prompts")
 )
 
-CLAIM = (
-    update(Prompt)
-    .where(Prompt.id.in_(select(NEXT_PROMPTS.c.id)))
-    .values(
-        status=PromptStatus.RUNNING,
-        attempt=Prompt.attempt + 1,
-        owner=bindparam("holder"),
-        lease_until=bindparam("until"),
-        claimed_at=bindparam("now"),
+SUSPECTS = (
+    select(Prompt.id).join(Batch, Batch.id == Prompt.batch_id).where(IS_SUSPECT, CLAIMABLE_BATCH).limit(1)
+)
+
+NEXT_SUSPECT = (
+    SUSPECTS.order_by(Batch.priority.desc(), Prompt.id)
+    .with_for_update(of=Prompt, skip_locked=True)
+    .cte("next_suspect")
+)
+
+
+def _take(chosen: CTE) -> Executable:
+    return (
+        update(Prompt)
+        .where(Prompt.id.in_(select(chosen.c.id)))
+        .values(
+            status=PromptStatus.RUNNING,
+            attempt=Prompt.attempt + 1,
+            owner=bindparam("holder"),
+            lease_until=bindparam("until"),
+            claimed_at=bindparam("now"),
+        )
+        .returning(
+            Prompt.id,
+            Prompt.attempt,
+            Prompt.batch_id,
+            Prompt.position,
+            Prompt.custom_id,
+            Prompt.messages,
+            Prompt.text,
+            Prompt.chat_template_kwargs,
+            Prompt.sampling,
+            Prompt.n,
+            Prompt.crashes,
+            Prompt.created_at,
+        )
     )
-    .returning(
-        Prompt.id,
-        Prompt.attempt,
-        Prompt.batch_id,
-        Prompt.position,
-        Prompt.custom_id,
-        Prompt.messages,
-        Prompt.text,
-        Prompt.chat_template_kwargs,
-        Prompt.sampling,
-        Prompt.n,
-        Prompt.crashes,
-        Prompt.created_at,
-    )
+
+
+CLAIM = _take(NEXT_PROMPTS)
+CLAIM_SUSPECT = _take(NEXT_SUSPECT)
+
+SAMPLING_OF = select(func.coalesce(Batch.sampling_resolved, Batch.sampling), Batch.seed).where(
+    Batch.id == bindparam("batch")
 )
 
 COUNT_PENDING = select(

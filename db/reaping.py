@@ -10,7 +10,7 @@ from db.actions import cancel_prompts
 from db.clock import now
 from db.ending import UNENDED_PROMPT, end_batches
 from db.moving import CHUNK, move_all, unlocked
-from db.tables import Batch, BatchStatus, Prompt, PromptStatus, ReaperTick
+from db.tables import CRASH_LIMIT, Batch, BatchStatus, Prompt, PromptStatus, ReaperTick
 
 POISON = "poison"  # error code of a prompt that outlived too many of its workers
 
@@ -26,7 +26,7 @@ class ReapReport:
     skipped: bool
 
 
-def reap(conn: Connection, lease_seconds: float, crash_limit: int = 3) -> ReapReport:
+def reap(conn: Connection, lease_seconds: float, crash_limit: int = CRASH_LIMIT) -> ReapReport:
     """One pass. Any number of reapers may run; the tick row lets one at a time through."""
     time = now(conn)
     skipped = not _may_reap(conn, time, lease_seconds)

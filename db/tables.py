@@ -60,6 +60,10 @@ TERMINAL_PROMPT = (
 )
 
 
+CRASH_LIMIT = 3  # process deaths while running it that end a prompt as failed
+SUSPECTED_AT = CRASH_LIMIT - 1  # with so many it runs alone, so that the last can be laid at its own door
+
+
 class WorkerState(StrEnum):
     STARTING = "starting"  # loading its pair
     READY = "ready"  # claims work
@@ -113,6 +117,9 @@ class Batch(Base):
     cancelled_at: Mapped[datetime | None]
 
 
+SUSPECTS = f"status = '{PromptStatus.PENDING}' AND crashes >= {SUSPECTED_AT}"
+
+
 class Prompt(Base):
     """One row of work. Exactly one of `messages` (chat) and `text` (raw) is set."""
 
@@ -126,6 +133,9 @@ class Prompt(Base):
         Index("ix_prompts_batch_id_status_position", "batch_id", "status", "position"),
         Index("ix_prompts_running", "lease_until", sqlite_where=text("status = 'running'"),
               postgresql_where=text("status = 'running'")),
+        # Those that must run alone: there are hardly any, and every claim asks.
+        Index("ix_prompts_suspects", "batch_id", sqlite_where=text(SUSPECTS),
+              postgresql_where=text(SUSPECTS)),
         Index("ix_prompts_reused_from", "reused_from", sqlite_where=text("reused_from IS NOT NULL"),
               postgresql_where=text("reused_from IS NOT NULL")),
     )  # fmt: skip

@@ -77,3 +77,31 @@ def test_a_name_that_a_live_worker_serves_otherwise_is_refused_with_both_fingerp
         pair = fleet.get_pair(conn, PAIR)
     assert pair is not None
     assert pair.fingerprint == "beef"
+
+
+def test_of_two_that_start_at_the_same_moment_the_second_gives_way(database: Engine) -> None:
+    worker(database, "first", pair_fingerprint="f00d")
+    worker(database, "second", pair_fingerprint="beef")
+
+    with pytest.raises(PairConflict, match="beef"), writing(database) as conn:
+        fleet.register_pair(conn, PAIR, "beef", {}, {}, 2048, "second")
+    with writing(database) as conn:
+        fleet.register_pair(conn, PAIR, "f00d", {}, {}, 2048, "first")
+
+
+def test_whoever_serves_already_stays_however_late_it_started(database: Engine) -> None:
+    """The first one was silent for so long while it loaded that nobody knew of it."""
+    worker(database, "first", pair_fingerprint="f00d")
+    worker(database, "second", pair_fingerprint="beef", state=WorkerState.READY)
+
+    with pytest.raises(PairConflict, match="f00d"), writing(database) as conn:
+        fleet.register_pair(conn, PAIR, "f00d", {}, {}, 2048, "first")
+
+
+def test_the_eldest_is_the_first_that_claims(database: Engine) -> None:
+    worker(database, "draining", state=WorkerState.DRAINING)
+    worker(database, "first", state=WorkerState.READY)
+    worker(database, "second", state=WorkerState.READY)
+    with reading(database) as conn:
+        eldest = [name for name in ("draining", "first", "second") if fleet.is_eldest(conn, name, PAIR)]
+    assert eldest == ["first"]

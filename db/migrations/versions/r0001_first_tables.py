@@ -155,6 +155,14 @@ def upgrade() -> None:
         sqlite_where=sa.text("reused_from IS NOT NULL"),
         postgresql_where=sa.text("reused_from IS NOT NULL"),
     )
+    suspects = sa.text("status = 'pending' AND crashes >= 2")
+    op.create_index(
+        "ix_prompts_suspects",
+        "prompts",
+        ["batch_id"],
+        sqlite_where=suspects,
+        postgresql_where=suspects,
+    )
     op.create_index(
         "ix_prompts_running",
         "prompts",
