@@ -14,7 +14,6 @@ LEGAL_MOVES = {
     **{(old, new): {1} for old in ("pending", "running") for new in ("cancelled", "expired")},
     **{(old, "pending"): {1} for old in ("failed", "cancelled", "expired")},
 }
-BATCH_ENDS = ("completed", "cancelled", "expired")
 
 _TABLES = (
     "CREATE TABLE moves (batch_id TEXT, prompt_id BIGINT, old TEXT, new TEXT, grown INTEGER, owner TEXT)",
@@ -35,6 +34,11 @@ def install(conn: Connection) -> None:
     _trigger(conn, "batches", _ENDS, _ENDED)
 
 
+def forget(conn: Connection) -> None:
+    for table in ("moves", "ends"):
+        conn.execute(text(f"DELETE FROM {table}"))
+
+
 def _trigger(conn: Connection, table: str, when: str, action: str) -> None:
     head = f"CREATE TRIGGER audit_{table} AFTER UPDATE OF status ON {table} FOR EACH ROW WHEN ({when})"
     if conn.dialect.name == "sqlite":
@@ -49,9 +53,9 @@ def _trigger(conn: Connection, table: str, when: str, action: str) -> None:
     conn.execute(text(f"{head} EXECUTE FUNCTION audit_{table}()"))
 
 
-def illegal_moves(conn: Connection, batch_id: str) -> Sequence[Any]:
+def illegal_moves(conn: Connection, batch_id: str | None = None) -> Sequence[Any]:
     """Changes of status that the transition table does not have."""
-    rows = conn.execute(text("SELECT * FROM moves WHERE batch_id = :batch"), {"batch": batch_id})
+    rows = conn.execute(text(f"SELECT * FROM moves {_of(batch_id)}"), {"batch": batch_id})
     return [row for row in rows if row.grown not in LEGAL_MOVES.get((row.old, row.new), ())]
 
 
@@ -60,7 +64,10 @@ def count_moves(conn: Connection, batch_id: str, old: str, new: str) -> int:
     return conn.execute(query, {"batch": batch_id, "old": old, "new": new}).scalar_one()
 
 
-def ends(conn: Connection, batch_id: str) -> Sequence[str]:
-    """Every end status that the batch reached, in order."""
-    query = text("SELECT status FROM ends WHERE batch_id = :batch")
-    return conn.execute(query, {"batch": batch_id}).scalars().all()
+def ends(conn: Connection, batch_id: str | None = None) -> Sequence[Any]:
+    """Every end that batches reached: batch_id, status."""
+    return conn.execute(text(f"SELECT * FROM ends {_of(batch_id)}"), {"batch": batch_id}).all()
+
+
+def _of(batch_id: str | None) -> str:
+    return "" if batch_id is None else "WHERE batch_id = :batch"
