@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, update
+from sqlalchemy import Connection, Row, insert, select, update
 
 from db.clock import now
 from db.ending import end_batches
@@ -219,6 +219,11 @@ def _sample_rows(success: Success, wanted: int, owner: str, time: datetime) -> I
             "worker_id": owner,
             "created_at": time,
         }
+
+
+def batch_of(conn: Connection, prompt_id: int) -> str | None:
+    """None where there is no such prompt."""
+    return conn.execute(select(Prompt.batch_id).where(Prompt.id == prompt_id)).scalar_one_or_none()
 
 
 def resolve_sampling(conn: Connection, batch_id: str, resolved: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """What the runner keeps in mind: bells that wait, the claims they led to, and the prompts of those."""
 
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -34,6 +34,17 @@ class Bell:
     @property
     def has_ended(self) -> bool:
         return self._over.is_set()
+
+
+@dataclass(frozen=True)
+class Drain:
+    """Told to stop, within so many seconds."""
+
+    grace: float
+
+
+# What the runner's thread waits for; an error is the engine's death.
+Event = Bell | Drain | BaseException | Sequence[Generation | Failure]
 
 
 @dataclass(eq=False)

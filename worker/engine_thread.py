@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 from worker.engine.types import Failure, Generation, Request
+from worker.errors import DeviceLost, tells_of_lost_device
 
 log = logging.getLogger("specmill.worker")
 
@@ -19,6 +20,9 @@ class SteppingEngine(Protocol):
 
     @property
     def rows_in_flight(self) -> int: ...
+
+    @property
+    def max_rows(self) -> int: ...
 
     def submit(self, request: Request) -> None: ...
 
@@ -36,7 +40,11 @@ class EngineThread:
         on_ended: Callable[[Sequence[Generation | Failure]], None],
         on_death: Callable[[BaseException], None],
     ) -> None:
-        self.rows_in_flight = 0  # as of the last step, for whoever watches
+        # As of the last step, for whoever watches.
+        self.rows_in_flight = 0
+        self.max_rows = engine.max_rows  # fewer for a while after memory ran out
+        self.steps = 0  # begun
+        self.is_stepping = False
         self._engine = engine
         self._on_ended = on_ended
         self._on_death = on_death
@@ -45,6 +53,10 @@ class EngineThread:
 
     def start(self) -> None:
         self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
 
     def submit(self, request: Request) -> None:
         self._orders.put(lambda: self._engine.submit(request))
@@ -62,14 +74,25 @@ class EngineThread:
     def _run(self) -> None:
         try:
             while self._obey():
-                if self._engine.busy:
-                    ended = self._engine.step()
-                    self.rows_in_flight = self._engine.rows_in_flight
-                    if ended:
-                        self._on_ended(ended)
+                if self._engine.busy and (ended := self._step()):
+                    self._on_ended(ended)
         except BaseException as error:  # whatever it was, the runner must hear that the engine is gone
-            log.exception("the engine died")
+            if tells_of_lost_device(str(error)):
+                log.error("the device is lost, and only a fresh process gets it back: %s", error)
+            else:
+                log.exception("the engine died")
             self._on_death(error)
+
+    def _step(self) -> Sequence[Generation | Failure]:
+        self.steps += 1
+        self.is_stepping = True
+        ended = self._engine.step()
+        self.is_stepping = False
+        self.rows_in_flight, self.max_rows = self._engine.rows_in_flight, self._engine.max_rows
+        for output in ended:
+            if isinstance(output, Failure) and tells_of_lost_device(output.message):
+                raise DeviceLost(output.message)  # every step from now on would fail its rows
+        return ended
 
     def _obey(self) -> bool:
         """Carry out the orders that came in; wait for one if there is nothing to do. False: stop."""

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -15,6 +16,7 @@ from db.queue import Claimed, Failed, Lease, Success
 from db.tables import WorkerState
 from worker.sampling import resolve
 from worker.serving import Serving
+from worker.spool import Result
 
 log = logging.getLogger("specmill.worker")
 
@@ -22,6 +24,14 @@ T = TypeVar("T")
 
 FIRST_PAUSE = 1.0  # seconds; doubled with every further failure
 LONGEST_PAUSE = 30.0
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What a claim brought. `must_drain`: ask again once nothing runs here, as one must run alone."""
+
+    prompts: list[Claimed]
+    must_drain: bool = False
 
 
 class Ledger:
@@ -42,28 +52,45 @@ class Ledger:
         """The process is about to end: do not sit out the pause."""
         self._retry_at = 0.0
 
-    def claim(self, rows: int) -> list[Claimed] | None:
-        """Prompts for about `rows` rows, one for each of its n samples; at least one prompt, if any waits."""
+    def claim(self, rows: int, *, is_idle: bool) -> Claims | None:
+        """Prompts for about `rows` rows, one for each of its n samples; at least one prompt, if any waits.
+
+        An idle worker takes a suspect first, and nothing beside it. One that is busy claims on, unless it is
+        the eldest: some worker must see to the suspects, however much other work there is.
+        """
         serving = self._serving
 
         def take(conn: Connection, limit: int) -> list[Claimed]:
             return queue.claim(conn, serving.pair, serving.worker_id, limit, serving.lease_seconds)
 
-        def write(conn: Connection) -> list[Claimed]:
+        def write(conn: Connection) -> Claims:
+            if queue.suspects_wait(conn, serving.pair):
+                if is_idle:
+                    suspect = queue.claim_suspect(
+                        conn, serving.pair, serving.worker_id, serving.lease_seconds
+                    )
+                    if suspect is not None:
+                        self._resolve(conn, [suspect])
+                        return Claims([suspect])
+                elif fleet.is_eldest(conn, serving.worker_id, serving.pair):
+                    return Claims([], must_drain=True)
             limit = queue.claim_limit(conn, serving.pair, rows)
             claimed = take(conn, 1)
             if claimed:  # the first one's n foretells that of the rest, which are mostly of its batch
                 limit = min(limit, rows // claimed[0].n)
             if claimed and limit > 1:
                 claimed += take(conn, limit - 1)
-            for batch_id, given in {c.batch_id: c.batch_sampling for c in claimed}.items():
-                if batch_id not in self._resolved:
-                    queue.resolve_sampling(conn, batch_id, resolve(serving.defaults, given))
-            return claimed
+            self._resolve(conn, claimed)
+            return Claims(claimed)
 
-        claimed = self._transact(write)
-        self._resolved |= {c.batch_id for c in claimed or []}
-        return claimed
+        claims = self._transact(write)
+        self._resolved |= {c.batch_id for c in claims.prompts} if claims else set()
+        return claims
+
+    def _resolve(self, conn: Connection, claimed: Sequence[Claimed]) -> None:
+        for batch_id, given in {c.batch_id: c.batch_sampling for c in claimed}.items():
+            if batch_id not in self._resolved:
+                queue.resolve_sampling(conn, batch_id, resolve(self._serving.defaults, given))
 
     def complete(
         self, successes: Sequence[Success], failures: Sequence[Failed], returned: Sequence[Lease]
@@ -82,6 +109,23 @@ class Ledger:
         ):  # a batch's end is a transaction of its own: it sees what other workers committed meanwhile
             self._transact(queue.finish_batches)
         return accepted
+
+    def hand_in(self, result: Result) -> bool | None:
+        """Write what a process before this one had spooled; whether its lease still held."""
+        successes, failures = (
+            ([result.outcome], []) if isinstance(result.outcome, Success) else ([], [result.outcome])
+        )
+        prompt_id = result.outcome.lease.prompt_id
+
+        def write(conn: Connection) -> set[int]:
+            if queue.batch_of(conn, prompt_id) != result.batch_id:
+                return set()
+            return queue.complete(conn, self._serving.worker_id, successes, failures)
+
+        accepted = self._transact(write)
+        if accepted:
+            self._transact(queue.finish_batches)
+        return None if accepted is None else prompt_id in accepted
 
     def release(self, leases: Sequence[Lease]) -> int | None:
         return self._transact(lambda conn: queue.release(conn, self._serving.worker_id, leases))

@@ -9,6 +9,7 @@ from db import schema
 from db.connect import connect
 from db.settings import DatabaseSettings
 from worker.errors import ConfigurationError
+from worker.spool import Spool
 from worker.wire.app import check_broker
 from worker.wire.pairs import PairSettings, get_pair
 from worker.wire.settings import WireSettings
@@ -24,6 +25,7 @@ class Checked:
     broker_url: str
     lease_seconds: float
     db: Engine
+    spool: Spool
 
 
 def check(pair: str) -> Checked:
@@ -38,6 +40,8 @@ def check(pair: str) -> Checked:
     broker_url = settings.broker_url.get_secret_value()
     for warning in check_broker(broker_url):
         log.warning("%s", warning)
-    db = connect(DatabaseSettings().url())
+    database = DatabaseSettings()
+    db = connect(database.url())
     schema.check(db)
-    return Checked(declared, broker_url, settings.lease_seconds, db)
+    spool = Spool(database.state_dir, db.url.render_as_string(hide_password=True))
+    return Checked(declared, broker_url, settings.lease_seconds, db, spool)

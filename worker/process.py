@@ -18,6 +18,7 @@ from celery.worker import state as celery_state
 from db import fleet
 from db.connect import writing
 from db.errors import ConfigError, DatabaseError
+from db.tables import WorkerState
 from worker import logs, lost_connections
 from worker.engine import Engine
 from worker.engine.errors import EngineError
@@ -30,6 +31,7 @@ from worker.ringer import Ringer
 from worker.runner import Runner
 from worker.serving import Serving
 from worker.tasks import register_bell
+from worker.watchdog import Patience, Watchdog, work_waits
 from worker.wire.app import BrokerError, make_app, queue_name
 from worker.wire.pairs import UnknownPair, fingerprint
 
@@ -39,6 +41,9 @@ REFUSALS = (ConfigurationError, ConfigError, UnknownPair, BrokerError, DatabaseE
 
 # A process whose runner is gone must end, whatever Celery or a poisoned CUDA context think of it.
 LAST_RESORT_SECONDS = 20.0
+
+# No step of a healthy engine takes this long; on a CPU a pass over a long prompt of a large model may.
+STUCK_SECONDS = {"cpu": 3600.0, "cuda": 600.0}
 
 
 class Process:
@@ -89,7 +94,7 @@ class Process:
     def _serve(self, checked: Checked, worker_id: str) -> None:
         started = time.monotonic()
         engine = Engine(to_engine(checked.pair, self._device.split(":")[0]))
-        self._announce_pair(checked, engine)
+        self._announce_pair(checked, engine, worker_id)
         app = make_app(checked.broker_url)
         ringer = Ringer(app, self._pair)
         serving = Serving(
@@ -101,13 +106,20 @@ class Process:
             slots=self._concurrency,
             lease_seconds=checked.lease_seconds,
         )
-        runner = Runner(checked.db, serving, engine, ringer.ring, self._on_death)
+        runner = Runner(checked.db, serving, engine, checked.spool, ringer.ring, self._on_death)
         register_bell(app, runner)
         controller = make_controller(app, self._pair, worker_id, self._concurrency)
         reaper = Reaper(checked.db, self._pair, checked.lease_seconds, ringer.ring)
+        watchdog = Watchdog(
+            runner.vitals,
+            lambda: not ringer.is_away and work_waits(checked.db, self._pair),
+            _end_at_once,
+            Patience(step=STUCK_SECONDS["cpu" if self._device == "cpu" else "cuda"]),
+        )
         self._runner = runner
         runner.start()
         reaper.start()
+        watchdog.start()
         log.info("%s serves pair %s, loaded in %.1f s", worker_id, self._pair, time.monotonic() - started)
         controller.start()  # until a signal or the runner's death
         if not self._draining and not self._died:
@@ -115,10 +127,13 @@ class Process:
             self._died = True
         runner.drain(self._grace)
         runner.join()
+        watchdog.stop()
         reaper.stop()
 
-    def _announce_pair(self, checked: Checked, engine: Engine) -> None:
+    def _announce_pair(self, checked: Checked, engine: Engine, worker_id: str) -> None:
         with writing(checked.db) as conn:
+            # Loading took long; others must see that this worker is there, and next that it serves.
+            fleet.heartbeat(conn, worker_id, WorkerState.STARTING, {})
             fleet.register_pair(
                 conn,
                 self._pair,
@@ -126,7 +141,9 @@ class Process:
                 checked.pair.model_dump(mode="json", exclude_none=True),
                 engine.generation_defaults,
                 engine.context_limit,
+                worker_id,
             )
+            fleet.heartbeat(conn, worker_id, WorkerState.READY, {})
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if self._runner is None:
@@ -149,6 +166,13 @@ class Process:
         """The fleet holds our standard input's other end: when it closes, nobody is left to stop us."""
         sys.stdin.buffer.read()
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _end_at_once(reason: str) -> None:
+    """Not by way of threads that may be stuck; the leases end by themselves."""
+    log.error("%s: this process ends, for a fresh one to take its place", reason)
+    logging.shutdown()
+    os._exit(1)
 
 
 def make_controller(app: Celery, pair: str, worker_id: str, concurrency: int) -> WorkController:

@@ -18,6 +18,11 @@ class Ringer:
         self._pair = pair
         self._away = False
 
+    @property
+    def is_away(self) -> bool:
+        """The broker did not take the last bell."""
+        return self._away
+
     def ring(self, count: int) -> bool:
         """Whether bells are surely waiting in the broker; those of a full window count."""
         try:

@@ -4,32 +4,27 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
 from db.queue import Claimed
 from db.tables import WorkerState
-from worker.claims import Bell, Claim, Retries, Running, SampleId
+from worker.claims import Bell, Claim, Drain, Event, Retries, Running, SampleId
 from worker.engine.errors import PromptError
-from worker.engine.text import render
-from worker.engine.types import Failure, Generation, Request
+from worker.engine.types import Failure, Generation
 from worker.engine_thread import EngineThread, SteppingEngine
 from worker.ledger import Ledger
-from worker.sampling import effective_seed, resolve, to_engine
+from worker.outcomes import Outcomes
+from worker.preparing import prepare
 from worker.serving import Serving
+from worker.slots import Slots
+from worker.spool import Spool
+from worker.vitals import Vitals
 
 log = logging.getLogger("specmill.worker")
 
-GROUP = 32  # prompts completed in one transaction, at most
 LONGEST_BEAT = 5.0  # seconds between heartbeats, at most
-
-
-@dataclass(frozen=True)
-class _Drain:
-    grace: float
 
 
 class Runner:
@@ -40,34 +35,47 @@ class Runner:
         db: Engine,
         serving: Serving,
         engine: SteppingEngine,
+        spool: Spool,
         ring: Callable[[int], object],
         on_death: Callable[[BaseException], None],
     ) -> None:
         self._serving = serving
         self._ledger = Ledger(db, serving)
+        self._outcomes = Outcomes(self._ledger, spool)
+        self._slots = Slots(serving.slots, ring, self._ledger.pending)
         self._engine = EngineThread(engine, on_ended=self._put, on_death=self._put)
         self._ring = ring
         self._on_death = on_death
-        self._inbox: queue.SimpleQueue[Bell | _Drain | BaseException | Sequence[Generation | Failure]]
-        self._inbox = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="runner", daemon=True)
         self._refill = max(1, serving.max_rows // 4)  # smaller claims than this are not worth a transaction
-        self._bells: deque[Bell] = deque()  # heard, waiting for room
-        self._claims: list[Claim] = []
-        self._running: dict[int, Running] = {}
-        self._ended: list[Running] = []  # to be written as succeeded or failed
-        self._returned: list[Running] = []  # to be written as pending again
+        self._running: dict[int, Running] = {}  # the last claimed is the last
         self._retries = Retries()
+        self._must_drain = False  # a prompt waits that must run alone: claim nothing until it can
         self._closed = False
         self._deadline: float | None = None  # set: draining
         self._error: BaseException | None = None
         self._next_beat = 0.0
         self._last_beat = time.monotonic()
         self._tokens = 0  # generated since the last beat
+        self._turns = self._num_claims = 0
+        self._is_hungry = False
 
     def start(self) -> None:
         self._engine.start()
         self._thread.start()
+
+    def vitals(self) -> Vitals:
+        """From any thread."""
+        return Vitals(
+            runner_alive=self._thread.is_alive(),
+            turns=self._turns,
+            engine_alive=self._engine.is_alive,
+            steps=self._engine.steps,
+            is_stepping=self._engine.is_stepping,
+            claims=self._num_claims,
+            is_hungry=self._is_hungry,
+        )
 
     def hear(self) -> Bell:
         """A bell rang: claim for it. The caller waits on what is returned."""
@@ -79,21 +87,22 @@ class Runner:
 
     def drain(self, grace: float) -> None:
         """Claim no more; finish what is held within `grace` seconds, release the rest, end."""
-        self._put(_Drain(grace))
+        self._put(Drain(grace))
 
     def join(self, timeout: float | None = None) -> bool:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def _put(self, event: Bell | _Drain | BaseException | Sequence[Generation | Failure]) -> None:
+    def _put(self, event: Event) -> None:
         self._inbox.put(event)
 
     def _run(self) -> None:
         try:
             while not self._is_done():
+                self._turns += 1
+                self._slots.settle(self._outcomes.write())
                 self._serve_bells()
                 self._receive()
-                self._complete()
                 self._beat_if_due()
             self._leave()
         except BaseException as error:  # never alive and idle: the process must hear of it
@@ -112,14 +121,14 @@ class Runner:
         return not self._held() or time.monotonic() >= self._deadline
 
     def _held(self) -> list[Running]:
-        return [*self._running.values(), *self._ended, *self._returned]
+        return [*self._running.values(), *self._outcomes.held]
 
     # Events
 
     def _receive(self) -> None:
         """Wait for one event or until something is due; then take all that came meanwhile."""
         due = self._next_beat
-        if self._ended or self._returned:
+        if not self._outcomes.all_written:
             due = min(due, time.monotonic() + self._ledger.away_seconds)
         if self._deadline is not None:
             due = min(due, self._deadline)
@@ -130,11 +139,11 @@ class Runner:
         except queue.Empty:
             pass
 
-    def _take(self, event: Bell | _Drain | BaseException | Sequence[Generation | Failure]) -> None:
+    def _take(self, event: Event) -> None:
         match event:
             case Bell():
-                self._bells.append(event)
-            case _Drain(grace):
+                self._slots.hear(event)
+            case Drain(grace):
                 deadline = time.monotonic() + grace
                 self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
                 self._next_beat = 0.0  # say so at once
@@ -143,6 +152,7 @@ class Runner:
             case _:
                 for output in event:
                     self._note(output)
+                self._shed()
 
     def _note(self, output: Generation | Failure) -> None:
         assert isinstance(output.request_id, SampleId)
@@ -163,81 +173,75 @@ class Runner:
         failure = running.failure
         if failure is not None and self._retries.again(running.claimed.prompt_id, failure):
             log.warning("prompt %s is returned: %s", running.claimed.custom_id, failure.message)
-            self._returned.append(running)
+            self._outcomes.give_back(running)
         else:
-            self._ended.append(running)
+            self._outcomes.end(running)
 
     def _evict(self, running: Running) -> None:
         for request_id in running.unfinished():
             self._engine.cancel(request_id)
 
+    def _shed(self) -> None:
+        """The engine had no memory for all its rows: what it cannot take soon goes back, at no cost."""
+        while self._room() < 0 and len(self._running) > 1:
+            _, last = self._running.popitem()
+            self._evict(last)
+            self._outcomes.give_back(last)
+            log.warning("prompt %s is returned: memory for it ran out", last.claimed.custom_id)
+
     # Claims
 
     def _serve_bells(self) -> None:
+        self._is_hungry = False
         if self._deadline is not None:
-            self._dismiss_bells()
+            self._slots.dismiss()
             return
-        while (room := self._room()) >= self._refill and not self._ledger.away_seconds:
-            if not self._bells:
-                self._free_a_slot()
+        while self._may_claim() and self._room() >= self._refill:
+            if not self._slots.has_waiting:
+                if self._running:
+                    self._slots.free_one()
+                self._is_hungry = True
                 return
-            claimed = self._ledger.claim(room)
-            if claimed is None:
+            claims = self._ledger.claim(self._room(), is_idle=not self._running)
+            self._num_claims += 1
+            if claims is None:
                 return
-            claim = Claim(self._bells.popleft())
-            self._claims.append(claim)
+            self._must_drain = claims.must_drain
+            if self._must_drain:
+                return
+            claim = self._slots.begin()
             arrived = time.monotonic()
-            for prompt in claimed:
+            for prompt in claims.prompts:
                 self._start(prompt, claim, arrived)
-            if not claimed:  # nothing to do: this bell goes out of circulation
-                self._claims.remove(claim)
-                claim.bell.end()
+            if not claims.prompts:
+                self._slots.end_empty(claim)
+
+    def _may_claim(self) -> bool:
+        if self._ledger.away_seconds or not self._outcomes.all_written:
+            return False
+        if self._running and self._must_drain:
+            return False
+        return not any(running.claimed.is_suspect for running in self._running.values())
 
     def _room(self) -> int:
         """Free rows and one refill."""
         rows = sum(running.claimed.n - len(running.generations) for running in self._running.values())
-        return 2 * self._serving.max_rows - rows
+        return 2 * min(self._serving.max_rows, self._engine.max_rows) - rows
 
     def _start(self, claimed: Claimed, claim: Claim, arrived: float) -> None:
         claim.prompts.add(claimed.prompt_id)
         running = Running(claimed, claim, [], "", claimed.waited_seconds)
         self._running[claimed.prompt_id] = running
         try:
-            prompt = claimed.text if claimed.text is not None else claimed.messages or []
-            rendered = render(self._serving.tokenizer, prompt, claimed.chat_template_kwargs)
-            resolved = resolve(self._serving.defaults, claimed.batch_sampling, claimed.sampling)
-            seed = effective_seed(resolved, claimed.batch_seed, claimed.position)
-            sampling = to_engine(resolved, seed)
+            prepared = prepare(claimed, self._serving)
         except PromptError as error:
             running.failure = Failure((), 0, error.code, error.message, retryable=False)
             self._end(running)
             return
-        running.rendered = rendered.text
+        running.rendered, running.requests = prepared.rendered, prepared.requests
         running.waited_seconds += time.monotonic() - arrived
-        for index in range(claimed.n):
-            request_id = SampleId(claimed.prompt_id, claimed.attempt, index)
-            request = Request(request_id, rendered.token_ids, sampling, sample_index=index)
-            running.requests.append(request)
+        for request in prepared.requests:
             self._engine.submit(request)
-
-    def _free_a_slot(self) -> None:
-        """A few long prompts must not hold every slot: no bell would be heard, and rows stay empty."""
-        if len(self._claims) >= self._serving.slots and self._running:
-            smallest = min(self._claims, key=lambda claim: len(claim.prompts))
-            self._close([smallest])
-
-    def _close(self, claims: list[Claim]) -> None:
-        """Let the tasks of these claims return, and put as many bells back into circulation."""
-        if claims and (pending := self._ledger.pending()):
-            self._ring(min(len(claims), pending))
-        for claim in claims:
-            self._claims.remove(claim)
-            claim.bell.end()
-
-    def _dismiss_bells(self) -> None:
-        for bell in self._bells:
-            bell.end()
-        self._bells.clear()
 
     def _close_down(self) -> None:
         """Let every task return, those that come too late included."""
@@ -246,36 +250,10 @@ class Runner:
             event = self._inbox.get_nowait()
             if isinstance(event, Bell):
                 event.end()
-        self._dismiss_bells()
-        for claim in self._claims:
-            claim.bell.end()
+        self._slots.close()
         self._engine.stop()
 
     # The database
-
-    def _complete(self) -> None:
-        """Write what has ended; while the database is away it is kept, and tried again."""
-        while self._ended or self._returned:
-            group, returned = self._ended[:GROUP], self._returned[:GROUP]
-            accepted = self._ledger.complete(
-                [running.success() for running in group if running.failure is None],
-                [running.failed() for running in group if running.failure is not None],
-                [running.lease for running in returned],
-            )
-            if accepted is None:
-                return
-            del self._ended[: len(group)], self._returned[: len(returned)]
-            for running in group:
-                if running.claimed.prompt_id not in accepted:
-                    log.info(
-                        "prompt %s: its lease was lost, the output is dropped", running.claimed.custom_id
-                    )
-            self._settle([*group, *returned])
-
-    def _settle(self, prompts: Sequence[Running]) -> None:
-        for running in prompts:
-            running.claim.prompts.discard(running.claimed.prompt_id)
-        self._close([claim for claim in self._claims if not claim.prompts])
 
     def _beat_if_due(self) -> None:
         now = time.monotonic()
@@ -301,14 +279,13 @@ class Runner:
             log.info("prompt %s: its lease is over, its rows are evicted", running.claimed.custom_id)
             self._evict(running)
             self._running.pop(running.claimed.prompt_id, None)
-        self._ended = [running for running in self._ended if running not in lost]
-        self._returned = [running for running in self._returned if running not in lost]
-        self._settle(lost)
+        self._outcomes.drop({running.lease for running in lost})
+        self._slots.settle(lost)
 
     def _leave(self) -> None:
         """Write what is finished. What is not goes back, unless the engine died: that counts as a crash."""
         self._ledger.try_now()
-        self._complete()
+        self._slots.settle(self._outcomes.write())
         unfinished = list(self._running.values())
         for running in unfinished:
             self._evict(running)
@@ -317,8 +294,5 @@ class Runner:
             log.info("%d unfinished prompts were released", len(unfinished))
         if pending := self._ledger.pending():  # others must hear the bells that this worker will not
             self._ring(min(pending, self._serving.slots))
-        if self._ended or self._ledger.stop_worker() is None:
-            log.error(
-                "the database is away: %d finished prompts could not be stored and run again elsewhere",
-                len(self._ended),
-            )
+        if self._ledger.stop_worker() is None:
+            self._outcomes.say_what_is_left()

@@ -43,7 +43,7 @@ class Engine:
 
     def __init__(self, pair: Any) -> None:
         self.tokenizer = Tokenizer()
-        self._max_rows = pair.max_rows
+        self.max_rows = pair.max_rows
         self._waiting: dict[Hashable, Any] = {}
         self._rows: dict[Hashable, list[Any]] = {}  # request, prompt, steps left
         self.step_seconds = float(os.environ.get("SPECMILL_FAULTS_STEP", table.STEP_SECONDS))
@@ -68,7 +68,7 @@ class Engine:
         self._rows.pop(request_id, None)
 
     def step(self) -> list[Any]:
-        while self._waiting and len(self._rows) < self._max_rows:
+        while self._waiting and len(self._rows) < self.max_rows:
             request_id, request = next(iter(self._waiting.items()))
             del self._waiting[request_id]
             prompt = self.tokenizer.decode(request.token_ids)

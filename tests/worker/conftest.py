@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from tests.worker.bench import Bench
 from tests.worker.engine.tiny import save_tiny_model
 from tests.worker.queued import Queued, submit
 from tests.worker.started import Start, Started
+from worker.spool import Spool
 from worker.wire.pairs import fingerprint, get_pair
 
 
@@ -106,3 +108,10 @@ def submit_tiny(database: Engine, tiny_toml: Path) -> Callable[..., Queued]:  # 
         return submit(database, prompts, fingerprint=fingerprint(get_pair("tiny")), sampling=sampling)
 
     return submit_tiny
+
+
+@pytest.fixture
+def bench(database: Engine, tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(database, Spool(tmp_path, "tests"))
+    yield bench
+    bench.close()

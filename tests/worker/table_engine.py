@@ -11,8 +11,11 @@ from worker.engine.types import Failure, Generation, Request
 class TableEngine:
     """Answers each request at once, unless its prompt is held; `failures` and `deaths` name prompts, too."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, max_rows: int = 32) -> None:
         self.tokenizer = tokenizer
+        self.max_rows = max_rows
+        self.goes_on = threading.Event()  # cleared: a step does not end
+        self.goes_on.set()
         self.held: set[str] = set()
         self.failures: dict[str, tuple[str, bool]] = {}  # prompt: (code, retryable)
         self.deaths: set[str] = set()
@@ -38,6 +41,7 @@ class TableEngine:
         self._running.pop(request_id, None)
 
     def step(self) -> Sequence[Generation | Failure]:
+        self.goes_on.wait()
         threading.Event().wait(0.005)  # a step takes a while
         ended = [(prompt, request) for prompt, request in self._running.values() if prompt not in self.held]
         for _, request in ended:

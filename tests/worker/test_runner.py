@@ -1,78 +1,12 @@
 """The seam between queue and engine, on real databases and with an engine that answers from a table."""
 
-import threading
-from collections.abc import Iterator
-
 import pytest
-from sqlalchemy import Engine
 
-from db import fleet, schema
-from db.connect import connect, writing
-from tests.worker.engine.tiny import tiny_tokenizer
+from tests.worker.bench import Bench
 from tests.worker.queued import submit, workers
-from tests.worker.table_engine import TableEngine
 from tests.worker.waiting import until
 from worker.errors import RETRY_LIMIT
-from worker.runner import Runner
 from worker.sampling import effective_seed
-from worker.serving import Serving
-
-LEASE_SECONDS = 1.2  # renewed every 0.2 s
-
-
-class Bench:
-    """A runner between a database and a table-driven engine; counts the bells it rings."""
-
-    def __init__(self, db: Engine, *, max_rows: int = 4, slots: int = 2) -> None:
-        self.db = db
-        self.engine = TableEngine(tiny_tokenizer())
-        self.rung = 0
-        self.death: BaseException | None = None
-        defaults = {"temperature": 0.6, "top_p": 0.9, "max_tokens": 64}
-        self.serving = Serving(
-            "worker_1", "tiny", self.engine.tokenizer, defaults, max_rows, slots, LEASE_SECONDS
-        )
-        with writing(db) as conn:
-            fleet.register_worker(
-                conn,
-                id="worker_1",
-                host="here",
-                pid=1,
-                device="cpu",
-                device_name="a table",
-                device_uuid=None,
-                pair="tiny",
-                pair_fingerprint="0" * 16,
-                slots=slots,
-                max_rows=max_rows,
-                versions={},
-            )
-        self.runner = Runner(db, self.serving, self.engine, self.ring, self.die)
-        self.runner.start()
-
-    def ring(self, count: int) -> None:
-        self.rung += count
-
-    def die(self, error: BaseException) -> None:
-        self.death = error
-
-    def work(self) -> None:
-        """One bell, and those that its claims ring, until no bell is left."""
-        self.rung += 1
-        while self.rung:
-            self.rung -= 1
-            self.runner.hear().wait()
-
-    def close(self) -> None:
-        self.runner.drain(0)
-        assert self.runner.join(30), "the runner does not end"
-
-
-@pytest.fixture
-def bench(database: Engine) -> Iterator[Bench]:
-    bench = Bench(database)
-    yield bench
-    bench.close()
 
 
 def test_one_bell_leads_to_the_whole_batch(bench: Bench) -> None:
@@ -275,20 +209,34 @@ def test_an_engine_that_dies_ends_the_runner_and_counts_as_a_crash(bench: Bench)
     assert batch.statuses() == ["running"], "not released: the reaper counts the crash when the lease ends"
 
 
-def test_results_survive_a_database_that_is_away(sqlite_url: str) -> None:
-    """Here, "away" is a file that another process keeps locked."""
-    schema.upgrade(connect(sqlite_url))
-    bench = Bench(connect(f"{sqlite_url}?timeout=0.05"))
-    bench.engine.held = {"question 0"}
-    batch = submit(connect(sqlite_url), [{}])
-    bell = bench.runner.hear()
-    until(lambda: bench.engine.seen, "the prompt is in the engine")
-    with writing(connect(sqlite_url)):
-        bench.engine.held.clear()
-        until(lambda: not bench.engine.busy, "the answer is there")
-        threading.Event().wait(0.3)
-        assert not bell.has_ended
-    bell.wait()
+def test_a_prompt_that_the_device_did_not_survive_ends_the_runner(bench: Bench) -> None:
+    """The engine reports one row, but every later step of the process would fail as that one did."""
+    bench.engine.failures["question 0"] = ("internal_error: CUDA error: device-side assert triggered", True)
+    batch = submit(bench.db, [{}])
+    bench.runner.hear().wait()
+    until(lambda: bench.death, "the process hears of it")
+    assert batch.statuses() == ["running"]
+
+
+def test_what_there_is_no_memory_for_goes_back_at_no_cost(bench: Bench) -> None:
+    bench.engine.held = {f"question {number}" for number in range(8)}
+    batch = submit(bench.db, [{}] * 16)
+    bench.runner.hear()
+    until(lambda: batch.statuses().count("running") == 8, "four rows run, and as many wait in the engine")
+    bench.engine.max_rows = 1
+    bench.engine.held.remove("question 0")
+    until(lambda: batch.statuses().count("running") == 2, "the last claimed are given back")
+    assert batch.statuses()[:4] == ["succeeded", "running", "running", "pending"]
+    assert {prompt.crashes for prompt in batch.prompts()} == {0}
+    bench.engine.max_rows = 4
+    bench.engine.held.clear()
+    bench.work()
+    assert set(batch.statuses()) == {"succeeded"}
+
+
+def test_a_prompt_of_many_samples_is_not_given_back_for_ever(bench: Bench) -> None:
+    bench.engine.max_rows = 1
+    batch = submit(bench.db, [{"n": 7}])
+    bench.work()
     assert batch.statuses() == ["succeeded"]
-    assert bench.death is None
-    bench.close()
+    assert batch.prompts()[0].attempt == 1

@@ -35,7 +35,8 @@ class KeyValueCache:
     ) -> None:
         self.max_slots = max_slots
         self.max_positions = max_positions
-        self._slots = self._positions = 0
+        self._slots: int = 0
+        self._positions: int = 0
         # Zeros, not garbage: a masked position still takes part in the products, and 0 * NaN is NaN.
         self.keys = [torch.zeros(0, s.kv_heads, 0, s.key_dim, dtype=dtype, device=device) for s in shapes]
         self.values = [torch.zeros(0, s.kv_heads, 0, s.value_dim, dtype=dtype, device=device) for s in shapes]
@@ -44,13 +45,25 @@ class KeyValueCache:
         """Make room for that many slots of that many positions."""
         if slots <= self._slots and positions <= self._positions:
             return
-        self._slots = max(self._slots, min(_round_up(slots, _SLOT_CHUNK), self.max_slots))
-        self._positions = max(self._positions, min(_round_up(positions, _POSITION_CHUNK), self.max_positions))
+        slots = max(self._slots, min(_round_up(slots, _SLOT_CHUNK), self.max_slots))
+        positions = max(self._positions, min(_round_up(positions, _POSITION_CHUNK), self.max_positions))
         for buffers in (self.keys, self.values):
             for layer, old in enumerate(buffers):
-                new = old.new_zeros(self._slots, old.shape[1], self._positions, old.shape[3])
-                new[: old.shape[0], :, : old.shape[2]] = old
+                if old.shape[0] >= slots and old.shape[2] >= positions:
+                    continue  # grown before, when memory ran out at a later layer
+                new = old.new_zeros(slots, old.shape[1], positions, old.shape[3])
+                new[: old.shape[0], :, : old.shape[2]] = old[:slots]
                 buffers[layer] = new
+        self._slots, self._positions = slots, positions  # only now: what every layer has
+
+    def trim(self, slots: int) -> None:
+        """Give back the memory of all slots but the first so many."""
+        slots = min(self._slots, _round_up(slots, _SLOT_CHUNK))
+        self._slots = slots
+        for buffers in (self.keys, self.values):
+            for layer, old in enumerate(buffers):
+                if old.shape[0] > slots:
+                    buffers[layer] = old[:slots].clone()
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy a row's first positions to another slot. A row without any may be where no buffer is yet."""

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from worker.engine.admission import check_request
 from worker.engine.attention import ATTENTION, Chunk
 from worker.engine.cache import Slots, compact
+from worker.engine.capacity import Capacity
 from worker.engine.compatibility import check_draft
 from worker.engine.detokenizer import Detokenizer, TokenDecoder
 from worker.engine.drafters import Drafter, DraftModel, GuardedDrafter, NoDrafter, PromptLookup
@@ -47,7 +48,8 @@ class Engine:
         drafter = drafter or _make_drafter(pair, loaded, self._target.vocab_size)
         self._drafter = GuardedDrafter(drafter, pair.gamma, self._target.vocab_size)
         self._slots = Slots()
-        self._rows: list[Row] = []
+        self._capacity = Capacity(pair.max_rows)
+        self._rows: list[Row] = []  # the last admitted is the last
         self._waiting: deque[tuple[Request, float]] = deque()
 
     @property
@@ -57,6 +59,11 @@ class Engine:
     @property
     def rows_in_flight(self) -> int:
         return len(self._rows)
+
+    @property
+    def max_rows(self) -> int:
+        """Rows decoded at once: the pair's, or fewer for a while after memory ran out."""
+        return self._capacity.rows
 
     @property
     def num_waiting(self) -> int:
@@ -76,10 +83,15 @@ class Engine:
         """One iteration: a pass over prompts while any is unfinished, else one verify step of all rows."""
         results = self._admit()
         unfinished = [row for row in self._rows if not row.is_prefilled]
-        if unfinished:
-            results += self._prefill(unfinished)
-        elif self._rows:
-            results += self._verify()
+        try:
+            if unfinished:
+                results += self._prefill(unfinished)
+            elif self._rows:
+                results += self._verify()
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            results += self._make_room(error)
         return results
 
     def generate(
@@ -111,13 +123,12 @@ class Engine:
     def _admit(self) -> list[Result]:
         """Give free rows to those that wait, in order; what can never run fails by name."""
         failures: list[Result] = []
-        while self._waiting and len(self._rows) < self.pair.max_rows:
+        while self._waiting and len(self._rows) < self.max_rows:
             request, submitted = self._waiting.popleft()
             try:
                 check_request(request, self._target.name, self.context_limit, self._target.vocab_size)
                 detokenizer = Detokenizer(self._decoder)
-                waited = perf_counter() - submitted
-                row = Row(request, self._slots.take(), self.context_limit, detokenizer, waited)
+                row = Row(request, self._slots.take(), self.context_limit, detokenizer, submitted)
                 self._rows.append(row)
             except RowFailed as error:
                 failures.append(_failure(request, error))
@@ -131,13 +142,8 @@ class Engine:
         chunks = take_chunks(pending, PREFILL_TOKENS)
         rows = rows[: len(chunks)]
         ready = [row for row, chunk in zip(rows, chunks, strict=True) if chunk.num_logits]
-        try:
-            logits = self._target.forward(chunks)
-            tokens: list[int] = choose(logits, [row.draw() for row in ready]).tolist()
-        except (MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
-                raise
-            return self._out_of_memory(rows, error)
+        logits = self._target.forward(chunks)
+        tokens: list[int] = choose(logits, [row.draw() for row in ready]).tolist()
         for row, chunk in zip(rows, chunks, strict=True):
             row.commit_prefill(len(chunk.token_ids), began, len(self._rows))
         return self._commit([(row, (), [token]) for row, token in zip(ready, tokens, strict=True)])
@@ -152,12 +158,7 @@ class Engine:
             for row, proposal in zip(rows, proposals, strict=True)
         ]
         draws = [row.draw(i) for row, p in zip(rows, proposals, strict=True) for i in range(len(p) + 1)]
-        try:
-            tokens: list[int] = choose(self._target.forward(chunks), draws).tolist()
-        except (MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
-                raise
-            return self._out_of_memory(rows, error)
+        tokens: list[int] = choose(self._target.forward(chunks), draws).tolist()
         commits: list[tuple[Row, Sequence[int], list[int]]] = []
         for row, proposal in zip(rows, proposals, strict=True):
             commits.append((row, proposal, tokens[: len(proposal) + 1]))
@@ -183,14 +184,25 @@ class Engine:
             self._remove(row)
         return results
 
-    def _out_of_memory(self, rows: Sequence[Row], error: BaseException) -> list[Result]:
-        """The pass did not fit: its rows fail, to be tried again where there is room."""
+    def _make_room(self, error: Exception) -> list[Result]:
+        """The pass found no memory: half of the rows, the last to come, wait and begin again when others end.
+
+        What the pass did write lies beyond every row's length, and is overwritten. A row alone fails.
+        """
+        if len(self._rows) > 1:
+            for row in self._rows[-self._capacity.ran_out(len(self._rows)) :][::-1]:
+                self._remove(row)
+                self._waiting.appendleft((row.request, row.submitted))
+            compact(self._slots, self._target.cache, self._rows)
+            self._target.cache.trim(len(self._rows))
+            return []
+        (row,) = self._rows
+        self._remove(row)
         message = (
-            f"no memory for a pass of {len(rows)} rows ({error}): lower the pair's max_rows or context_limit"
+            f"no memory for this prompt even alone, after {len(row.tokens)} tokens ({error}): "
+            "lower the pair's context_limit, or run it where more memory is free"
         )
-        for row in rows:
-            self._remove(row)
-        return [_failure(row.request, RowFailed("out_of_memory", message, retryable=True)) for row in rows]
+        return [_failure(row.request, RowFailed("out_of_memory", message, retryable=True))]
 
     def _remove(self, row: Row) -> None:
         self._rows.remove(row)

@@ -23,9 +23,10 @@ class Row:
     """Prompt and output are `tokens`, the last is the anchor; `cached` have keys and values that count."""
 
     def __init__(
-        self, request: Request, slot: int, context_limit: int, detokenizer: Detokenizer, waited_seconds: float
+        self, request: Request, slot: int, context_limit: int, detokenizer: Detokenizer, submitted: float
     ) -> None:
         self.request = request
+        self.submitted = submitted  # by perf_counter
         self.slot = slot
         self.tokens = list(request.token_ids)
         self.prompt_tokens = len(request.token_ids)
@@ -36,7 +37,7 @@ class Row:
 
         self._detokenizer = detokenizer
         self._stops = StopMatcher(request.sampling.stop)
-        self._waited_seconds = waited_seconds
+        self._waited_seconds = perf_counter() - submitted
         self._prefill_began = self._first_token_at = self._last_token_at = 0.0
         self._prefill_seconds = 0.0
         self._num_steps = self._num_spec_steps = 0
