@@ -1,0 +1,159 @@
+"""The compiled kernels as functions of tensors."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from ctypes import POINTER, Structure, byref, c_float, c_int64, c_void_p
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from worker.engine.cache import LayerShape
+from worker.engine.cpu.compiling import compiled_library
+
+LANES = 16  # dimensions must be multiples of it
+_LARGEST_KEY = 256
+_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+
+
+class _Strides(Structure):
+    _fields_ = [("token", c_int64), ("head", c_int64)]
+
+
+class _Attention(Structure):
+    """`Call` in attention.cpp."""
+
+    _fields_ = [
+        ("query", c_void_p),
+        ("key", c_void_p),
+        ("value", c_void_p),
+        ("query_strides", _Strides),
+        ("key_strides", _Strides),
+        ("value_strides", _Strides),
+        ("keys", c_void_p),
+        ("values", c_void_p),
+        ("output", c_void_p),
+        ("chunks", c_void_p),
+        ("num_chunks", c_int64),
+        ("kv_heads", c_int64),
+        ("group", c_int64),
+        ("positions", c_int64),
+        ("key_dim", c_int64),
+        ("value_dim", c_int64),
+        ("window", c_int64),
+        ("scale", c_float),
+    ]
+
+
+class Kernels:
+    """For one dtype."""
+
+    def __init__(self, library: ctypes.CDLL, dtype: torch.dtype) -> None:
+        name = _DTYPES[dtype]
+        self.dtype = dtype
+        self._attend = _function(library, f"attend_{name}", [POINTER(_Attention)])
+        self._rms_norm = _function(
+            library, f"rms_norm_{name}", [c_void_p, c_int64, c_void_p, c_float, c_int64, c_int64, c_void_p]
+        )
+        self._silu_and_multiply = _function(
+            library, f"silu_and_multiply_{name}", [c_void_p, c_int64, c_int64, c_void_p]
+        )
+        strides = [c_int64, c_int64]
+        sizes = [c_int64, c_int64, c_int64]
+        self._rotate = _function(
+            library, f"rotate_{name}", [c_void_p, *strides, c_void_p, c_void_p, *sizes, c_void_p]
+        )
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        chunks: Tensor,
+        scale: float,
+        window: int | None,
+        output: Tensor,
+    ) -> None:
+        """Store keys and values [H_kv, T, D] in the layer's cache; the output [T, H, D] of chunks' queries.
+
+        `chunks` is int64 [N, 4]: slot, start, offset in the pass, length.
+        """
+        call = _Attention(
+            query.data_ptr(),
+            key.data_ptr(),
+            value.data_ptr(),
+            (query.stride(1), query.stride(0)),
+            (key.stride(1), key.stride(0)),
+            (value.stride(1), value.stride(0)),
+            keys.data_ptr(),
+            values.data_ptr(),
+            output.data_ptr(),
+            chunks.data_ptr(),
+            len(chunks),
+            keys.shape[1],
+            query.shape[0] // keys.shape[1],
+            keys.shape[2],
+            keys.shape[3],
+            values.shape[3],
+            window or 0,
+            scale,
+        )
+        self._attend(byref(call))
+
+    def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        """Over the last dimension of x, whose rows lie evenly apart."""
+        output = torch.empty(x.shape, dtype=x.dtype)
+        dim = x.shape[-1]
+        self._rms_norm(
+            x.data_ptr(), dim, weight.data_ptr(), epsilon, x.numel() // dim, dim, output.data_ptr()
+        )
+        return output
+
+    def silu_and_multiply(self, gate_up: Tensor) -> Tensor:
+        """silu(gate) * up of contiguous [..., gate and up]."""
+        dim = gate_up.shape[-1] // 2
+        output = torch.empty((*gate_up.shape[:-1], dim), dtype=gate_up.dtype)
+        self._silu_and_multiply(gate_up.data_ptr(), output.numel() // dim, dim, output.data_ptr())
+        return output
+
+    def rotate(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        """x [1, H, T, D] by cosine and sine, contiguous [1, T, D]."""
+        _, heads, tokens, dim = x.shape
+        output = torch.empty((1, tokens, heads, dim), dtype=x.dtype)
+        self._rotate(
+            x.data_ptr(),
+            x.stride(2),
+            x.stride(1),
+            cosine.data_ptr(),
+            sine.data_ptr(),
+            tokens,
+            heads,
+            dim,
+            output.data_ptr(),
+        )
+        return output.transpose(1, 2)
+
+
+def kernels_for(dtype: torch.dtype, device: str) -> Kernels | None:
+    """None where there are none: another device, another dtype, no compiler."""
+    if torch.device(device).type != "cpu" or dtype not in _DTYPES:
+        return None
+    library = compiled_library()
+    return Kernels(library, dtype) if library else None
+
+
+def attention_kernels(shapes: Sequence[LayerShape], dtype: torch.dtype, device: str) -> Kernels | None:
+    """None where some layer's heads are of a size that the attention kernel does not take."""
+    fits = all(
+        s.key_dim % LANES == 0 and s.value_dim % LANES == 0 and s.key_dim <= _LARGEST_KEY for s in shapes
+    )
+    return kernels_for(dtype, device) if fits else None
+
+
+def _function(library: ctypes.CDLL, name: str, arguments: list[Any]) -> Callable[..., None]:
+    function = getattr(library, name)
+    function.argtypes = arguments
+    function.restype = None
+    return function

@@ -1,0 +1,73 @@
+"""Makes a loaded model fast on the CPU: modules swapped in place, its own code still runs."""
+
+import torch
+from torch import nn
+
+from worker.engine.cpu.kernels import LANES, Kernels, kernels_for
+from worker.engine.cpu.layers import FusedRMSNorm, GatedMlp
+from worker.engine.cpu.packing import PackedLinear, PartOfProduct, SharedProduct, can_pack
+from worker.engine.cpu.rotation import rotate_by_kernel
+
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj")
+_MLP = {"gate_proj", "up_proj", "down_proj", "act_fn"}
+
+
+@torch.no_grad()
+def prepare(model: nn.Module, dtype: torch.dtype, device: str) -> None:
+    """Outputs stay the same but for rounding. What is not known to be faster and equal stays as it is."""
+    kernels = kernels_for(dtype, device)
+    packs = torch.device(device).type == "cpu" and can_pack(dtype)
+    for module in list(model.modules()):
+        if packs:
+            _fuse_projections(module)
+        if kernels:
+            rotate_by_kernel(module, kernels)
+        for name, child in list(module.named_children()):
+            if (faster := _faster(child, dtype, packs, kernels)) is not None:
+                setattr(module, name, faster)
+
+
+def _fuse_projections(module: nn.Module) -> None:
+    layers = [getattr(module, name, None) for name in _PROJECTIONS]
+    linear = [layer for layer in layers if type(layer) is nn.Linear]
+    if len(linear) < len(layers) or len({layer.in_features for layer in linear}) > 1:
+        return
+    shared = SharedProduct(linear)
+    for index, (name, layer) in enumerate(zip(_PROJECTIONS, linear, strict=True)):
+        setattr(module, name, PartOfProduct(shared, index, layer))
+
+
+def _faster(module: nn.Module, dtype: torch.dtype, packs: bool, kernels: Kernels | None) -> nn.Module | None:
+    """What takes the module's place, if anything does."""
+    if packs and type(module) is nn.Linear and module.weight.dtype == dtype:
+        return PackedLinear(module)
+    if packs and {name for name, _ in module.named_children()} == _MLP:
+        return _faster_mlp(module, dtype, kernels)
+    if kernels and type(module).__name__.endswith("RMSNorm"):
+        return _faster_norm(module, dtype, kernels)
+    return None
+
+
+def _faster_mlp(module: nn.Module, dtype: torch.dtype, kernels: Kernels | None) -> nn.Module | None:
+    gate, up, down, act = (getattr(module, name) for name in ("gate_proj", "up_proj", "down_proj", "act_fn"))
+    if not all(type(layer) is nn.Linear and layer.weight.dtype == dtype for layer in (gate, up, down)):
+        return None
+    return _if_equal(module, GatedMlp(gate, up, down, act, kernels), gate.in_features, dtype)
+
+
+def _faster_norm(module: nn.Module, dtype: torch.dtype, kernels: Kernels) -> nn.Module | None:
+    weight = getattr(module, "weight", None)
+    epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+    if not isinstance(weight, nn.Parameter) or not isinstance(epsilon, float):
+        return None
+    if weight.dtype != dtype or weight.dim() != 1 or len(weight) % LANES:
+        return None
+    return _if_equal(module, FusedRMSNorm(weight, epsilon, kernels), len(weight), dtype)
+
+
+def _if_equal(module: nn.Module, faster: nn.Module, dim: int, dtype: torch.dtype) -> nn.Module | None:
+    """The faster one, if it answers as the model's own does: names alone do not tell a formula."""
+    x = torch.randn(3, dim, generator=torch.Generator().manual_seed(0)).to(dtype)
+    own, ours = module(x).float(), faster(x).float()
+    error = (own - ours).abs().max() / own.abs().max().clamp(min=1e-6)
+    return faster if error < (1e-4 if dtype == torch.float32 else 2e-2) else None
