@@ -1,11 +1,10 @@
 """Devices as the command line names them, and the environment that pins a process to one."""
 
 import os
-import shutil
-import subprocess
 from dataclasses import dataclass
 
 from worker.errors import ConfigurationError
+from worker.gpus import list_gpus
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ def parse(text: str) -> list[Device]:
         case ["cpu", count] if count.isdecimal() and int(count) > 0:
             return _cpus(int(count))
         case ["all"]:
-            return [_gpu(index) for index in range(_count_gpus())] or _cpus(1)
+            return _all_gpus() or _cpus(1)
         case [indices] if indices and all(part.strip().isdecimal() for part in indices.split(",")):
             chosen = [int(part) for part in indices.split(",")]
             if len(set(chosen)) == len(chosen):
@@ -42,24 +41,29 @@ def _cpus(count: int) -> list[Device]:
     return [Device("cpu", {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": threads}) for _ in range(count)]
 
 
+def _all_gpus() -> list[Device]:
+    lent = _lent()
+    return [_gpu(index) for index in range(len(list_gpus()) if lent is None else len(lent))]
+
+
 def _gpu(index: int) -> Device:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return Device(f"cuda:{index}", {"CUDA_VISIBLE_DEVICES": str(index)})
-    names = [name for name in visible.split(",") if name]  # a scheduler lent these: count among them
-    if index >= len(names):
-        raise ConfigurationError(f"device {index}: CUDA_VISIBLE_DEVICES lends only {len(names)} GPUs")
-    return Device(f"cuda:{index}", {"CUDA_VISIBLE_DEVICES": names[index]})
+    lent = _lent()
+    if lent is not None:
+        if index >= len(lent):
+            raise ConfigurationError(f"device {index}: CUDA_VISIBLE_DEVICES lends only {len(lent)} GPUs")
+        # As it was given: an index there is in CUDA's own order, which need not be the driver's.
+        return Device(f"cuda:{index}", {"CUDA_VISIBLE_DEVICES": lent[index]})
+    gpus = list_gpus()
+    if index >= len(gpus):
+        found = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in gpus) or "none; is the NVIDIA driver there?"
+        raise ConfigurationError(f"device {index}: there is no such GPU here. Found: {found}")
+    return Device(f"cuda:{index}", {"CUDA_VISIBLE_DEVICES": gpus[index].uuid})
 
 
-def _count_gpus() -> int:
+def _lent() -> list[str] | None:
+    """The GPUs that a scheduler lent, if one did: numbers count among them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([name for name in visible.split(",") if name])
-    if shutil.which("nvidia-smi") is None:
-        return 0
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
-    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+    return None if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
 
 
 def _cores() -> int:

@@ -26,7 +26,8 @@ def describe_device(device: str) -> tuple[str, str | None]:
             "install a CUDA build of torch and check the driver, or start with --devices cpu."
         )
     properties = torch.cuda.get_device_properties(0)  # the only one this process can see
-    return properties.name, str(cast(object, properties.uuid))
+    # As nvidia-smi writes it; torch leaves the prefix out.
+    return properties.name, "GPU-" + str(cast(object, properties.uuid)).removeprefix("GPU-")
 
 
 def versions() -> dict[str, str]:

@@ -32,6 +32,16 @@ DIE_ONCE_THEN_STOP = PROGRAM + (
 STUBBORN = PROGRAM + (
     "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nos.kill(os.getppid(), signal.SIGTERM)\ntime.sleep(60)"
 )
+TWICE = PROGRAM + (
+    "signals = []\n"
+    "def told(*_):\n"
+    "    signals.append(1)\n"
+    "    if len(signals) == 2: starts.with_suffix('.hurried').touch(); sys.exit(0)\n"
+    "    os.kill(os.getppid(), signal.SIGTERM)\n"
+    "signal.signal(signal.SIGTERM, told)\n"
+    "os.kill(os.getppid(), signal.SIGTERM)\n"
+    "while True: time.sleep(0.05)"
+)
 REFUSE = PROGRAM + f"sys.exit({EXIT_REFUSED})"
 
 
@@ -76,3 +86,17 @@ def test_a_killed_process_is_replaced_and_a_signal_drains(starts: Path) -> None:
 def test_what_does_not_drain_in_time_is_killed(starts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.fleet.AFTER_GRACE_SECONDS", 0.2)
     assert run(STUBBORN, starts, grace=0) == EXIT_DRAINED
+
+
+def test_a_second_signal_is_passed_on_at_once(starts: Path) -> None:
+    assert run(TWICE, starts, grace=3600) == EXIT_DRAINED
+    assert starts.with_suffix(".hurried").exists()
+
+
+def test_each_death_in_a_row_is_followed_by_a_longer_pause(
+    starts: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        run(DIE, starts)
+    pauses = [record.args[-1] for record in caplog.records if "a fresh one starts" in record.msg]
+    assert pauses == [0.01, 0.02]

@@ -1,4 +1,4 @@
-"""Memory that runs out in a step costs no prompt: fewer rows go on, the others begin again when it is back."""
+"""Memory that runs out in a step costs no prompt: fewer rows go on, the others begin again later."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
