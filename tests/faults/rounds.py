@@ -4,14 +4,16 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import timedelta
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from db import actions
 from db.batches import NewPrompt
 from db.connect import reading, writing
-from db.errors import DatabaseError
+from db.errors import ActionRefused, DatabaseUnreachable
 from db.tables import OPEN_BATCH, Batch, Prompt, Sample
 from tests.faults import invariant, table, triggers
 from tests.faults.injections import Fault
@@ -51,25 +53,29 @@ def run(site: Site, seed: str, make: Sequence[Callable[[Site, random.Random], Fa
     faults = [rng.choice(make)(site, rng) for _ in range(rng.randint(1, 3))]
     cancels = rng.random() < 0.08
     pauses = not cancels and rng.random() < 0.08
+    window = timedelta(seconds=rng.uniform(1, 4)) if rng.random() < 0.05 else None
     names = [fault.name for fault in faults] + ["poison prompt"] * len(poisonous)
-    batch_id = site.submit(prompts, rng.randint(0, 2))
+    batch_id = site.submit(prompts, rng.randint(0, 2), window)
     moments = schedule(faults, rng)
+    people = People()
+    at = rng.uniform(0, FAULT_SECONDS)
     if cancels:
-        moments.append((rng.uniform(0, FAULT_SECONDS), lambda: _insist(lambda: _cancel(site, batch_id))))
+        moments.append((at, lambda: people.ask(site, actions.cancel, batch_id)))
         names.append("cancel")
     if pauses:
-        at = rng.uniform(0, FAULT_SECONDS)
-        moments.append((at, lambda: _insist(lambda: _pause(site, batch_id))))
-        moments.append((at + 1.5, lambda: _insist(lambda: _resume(site, batch_id))))
+        moments.append((at, lambda: people.ask(site, actions.pause, batch_id)))
+        moments.append((at + 1.5, lambda: people.ask(site, actions.resume, batch_id)))
         names.append("pause, resume")
+    names += ["deadline"] * (window is not None)
     site.ring(rng.randint(1, 16))
     _play(moments)
+    people.wait()
     triggers.forget(site.folder)
     end = time.monotonic() + END_SECONDS
     while site.is_open(batch_id) and time.monotonic() < end:
         time.sleep(0.05)
     deaths = sum(fault.deaths for fault in faults) + 3 * len(poisonous)
-    statuses = ("completed", "cancelled") if cancels else ("completed",)
+    statuses = ["completed", *["cancelled"] * cancels, *["expired"] * (window is not None)]
     found, breaches = invariant.check(
         site.db, batch_id, Expected(site.answer, statuses, poisonous, 1, deaths)
     )
@@ -137,29 +143,34 @@ def _play(moments: Sequence[tuple[float, Callable[[], None]]]) -> None:
         act()
 
 
-def _insist(act: Callable[[], None]) -> None:
-    """As a person would, whose command failed for want of the database."""
-    for _ in range(200):
+class People:
+    """People at their terminals, one after the other; they ask again where the database is away."""
+
+    def __init__(self) -> None:
+        self._one = ThreadPoolExecutor(1)
+        self._asked: list[Future[None]] = []
+
+    def ask(self, site: Site, act: Callable[[Connection, str], object], batch_id: str) -> None:
+        self._asked.append(self._one.submit(_insist, site, act, batch_id))
+
+    def wait(self) -> None:
+        for asked in self._asked:
+            asked.result()
+        self._one.shutdown()
+
+
+def _insist(site: Site, act: Callable[[Connection, str], object], batch_id: str) -> None:
+    end = time.monotonic() + END_SECONDS
+    while True:
         try:
-            return act()
-        except DatabaseError:
+            with writing(site.db) as conn:
+                act(conn, batch_id)
+            return
+        except ActionRefused:  # it had ended before
+            return
+        except DatabaseUnreachable:
+            assert time.monotonic() < end, "the database did not come back"
             time.sleep(0.1)
-    raise AssertionError("the database did not come back")
-
-
-def _cancel(site: Site, batch_id: str) -> None:
-    with writing(site.db) as conn:
-        actions.cancel(conn, batch_id)
-
-
-def _pause(site: Site, batch_id: str) -> None:
-    with writing(site.db) as conn:
-        actions.pause(conn, batch_id)
-
-
-def _resume(site: Site, batch_id: str) -> None:
-    with writing(site.db) as conn:
-        actions.resume(conn, batch_id)
 
 
 def _drained(site: Site) -> list[str]:

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import psutil
 from sqlalchemy import Engine, select
@@ -44,7 +44,6 @@ class Site:
     environment: dict[str, str]
     answer: Callable[[str, int], str]
     fleet: subprocess.Popen[bytes] | None = None
-    restarts: int = 0
 
     @property
     def log(self) -> Path:
@@ -81,10 +80,8 @@ class Site:
         with reading(self.db) as conn:
             return sum(worker.state == "ready" for worker in fleet.live_workers(conn, self.pair, 5.0))
 
-    def submit(
-        self, prompts: Sequence[NewPrompt], priority: int = 1, sampling: dict[str, Any] | None = None
-    ) -> str:
-        new = NewBatch(None, "campaign", self.pair, "table", sampling or {}, {}, priority, None, None, seed=7)
+    def submit(self, prompts: Sequence[NewPrompt], priority: int = 1, window: timedelta | None = None) -> str:
+        new = NewBatch(None, "campaign", self.pair, "campaign", {}, {}, priority, None, window, seed=7)
         with writing(self.db) as conn:
             batch_id = batches.create(conn, new)
             batches.add_prompts(conn, batch_id, 0, prompts)
