@@ -12,6 +12,7 @@ from worker.engine.cache import LayerShape
 from worker.engine.cpu.compiling import compiled_library
 
 LANES = 16  # dimensions must be multiples of it
+PANEL = 32  # columns of a product whose weights lie together
 _LARGEST_KEY = 256
 _DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
@@ -64,6 +65,13 @@ class Kernels:
             library, f"rotate_{name}", [c_void_p, *strides, c_void_p, c_void_p, *sizes, c_void_p]
         )
 
+        self.product_step = 2 if dtype == torch.bfloat16 else 1
+        self.can_multiply = hasattr(library, f"product_{name}")
+        if self.can_multiply:
+            self._product = _function(
+                library, f"product_{name}", [c_void_p, *strides, c_void_p, c_void_p, c_int64, c_void_p]
+            )
+
     def attend(
         self,
         query: Tensor,
@@ -101,6 +109,21 @@ class Kernels:
             scale,
         )
         self._attend(byref(call))
+
+    def product(self, x: Tensor, panels: Tensor, bias: Tensor | None, columns: int) -> Tensor:
+        """Contiguous x [..., D] by weights in panels [C / PANEL, D / step, PANEL, step]."""
+        output = torch.empty((*x.shape[:-1], columns), dtype=x.dtype)
+        depth = x.shape[-1]
+        self._product(
+            x.data_ptr(),
+            x.numel() // depth,
+            depth,
+            panels.data_ptr(),
+            None if bias is None else bias.data_ptr(),
+            columns,
+            output.data_ptr(),
+        )
+        return output
 
     def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
         """Over the last dimension of x, whose rows lie evenly apart."""

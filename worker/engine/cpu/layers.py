@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from worker.engine.cpu.kernels import LANES, Kernels
-from worker.engine.cpu.packing import Product
+from worker.engine.cpu.products import product_of
 
 
 class FusedRMSNorm(nn.Module):
@@ -23,7 +23,7 @@ class GatedMlp(nn.Module):
         self, gate: nn.Linear, up: nn.Linear, down: nn.Linear, act: nn.Module, kernels: Kernels | None
     ) -> None:
         super().__init__()
-        self._gate_up, self._down = Product([gate, up]), Product([down])
+        self._gate_up, self._down = product_of([gate, up], kernels), product_of([down], kernels)
         self._act = act
         self._kernels = kernels if is_silu(act) and gate.out_features % LANES == 0 else None
 

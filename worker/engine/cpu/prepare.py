@@ -5,7 +5,8 @@ from torch import nn
 
 from worker.engine.cpu.kernels import LANES, Kernels, kernels_for
 from worker.engine.cpu.layers import FusedRMSNorm, GatedMlp
-from worker.engine.cpu.packing import PackedLinear, PartOfProduct, SharedProduct, can_pack
+from worker.engine.cpu.linear import PackedLinear, PartOfProduct, SharedProduct
+from worker.engine.cpu.products import can_multiply
 from worker.engine.cpu.rotation import rotate_by_kernel
 
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
@@ -16,10 +17,10 @@ _MLP = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 def prepare(model: nn.Module, dtype: torch.dtype, device: str) -> None:
     """Outputs stay the same but for rounding. What is not known to be faster and equal stays as it is."""
     kernels = kernels_for(dtype, device)
-    packs = torch.device(device).type == "cpu" and can_pack(dtype)
+    packs = torch.device(device).type == "cpu" and can_multiply(dtype)
     for module in list(model.modules()):
         if packs:
-            _fuse_projections(module)
+            _fuse_projections(module, kernels)
         if kernels:
             rotate_by_kernel(module, kernels)
         for name, child in list(module.named_children()):
@@ -27,12 +28,12 @@ def prepare(model: nn.Module, dtype: torch.dtype, device: str) -> None:
                 setattr(module, name, faster)
 
 
-def _fuse_projections(module: nn.Module) -> None:
+def _fuse_projections(module: nn.Module, kernels: Kernels | None) -> None:
     layers = [getattr(module, name, None) for name in _PROJECTIONS]
     linear = [layer for layer in layers if type(layer) is nn.Linear]
     if len(linear) < len(layers) or len({layer.in_features for layer in linear}) > 1:
         return
-    shared = SharedProduct(linear)
+    shared = SharedProduct(linear, kernels)
     for index, (name, layer) in enumerate(zip(_PROJECTIONS, linear, strict=True)):
         setattr(module, name, PartOfProduct(shared, index, layer))
 
@@ -40,7 +41,7 @@ def _fuse_projections(module: nn.Module) -> None:
 def _faster(module: nn.Module, dtype: torch.dtype, packs: bool, kernels: Kernels | None) -> nn.Module | None:
     """What takes the module's place, if anything does."""
     if packs and type(module) is nn.Linear and module.weight.dtype == dtype:
-        return PackedLinear(module)
+        return PackedLinear(module, kernels)
     if packs and {name for name, _ in module.named_children()} == _MLP:
         return _faster_mlp(module, dtype, kernels)
     if kernels and type(module).__name__.endswith("RMSNorm"):
