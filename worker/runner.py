@@ -183,7 +183,8 @@ class Runner:
 
     def _shed(self) -> None:
         """The engine had no memory for all its rows: what it cannot take soon goes back, at no cost."""
-        while self._room() < 0 and len(self._running) > 1:
+        has_shrunk = self._engine.max_rows < self._serving.max_rows
+        while has_shrunk and self._room() < 0 and len(self._running) > 1:
             _, last = self._running.popitem()
             self._evict(last)
             self._outcomes.give_back(last)
@@ -213,15 +214,17 @@ class Runner:
             arrived = time.monotonic()
             for prompt in claims.prompts:
                 self._start(prompt, claim, arrived)
-            if not claims.prompts:
+            if not claims.prompts:  # nor is there anything for the bells that were heard before this claim
                 self._slots.end_empty(claim)
+                self._slots.dismiss()
 
     def _may_claim(self) -> bool:
         if self._ledger.away_seconds or not self._outcomes.all_written:
             return False
-        if self._running and self._must_drain:
-            return False
-        return not any(running.claimed.is_suspect for running in self._running.values())
+        leases_first = time.monotonic() >= self._next_beat  # however many bells ring
+        must_drain = self._must_drain and bool(self._running)
+        runs_alone = any(running.claimed.is_suspect for running in self._running.values())
+        return not (leases_first or must_drain or runs_alone)
 
     def _room(self) -> int:
         """Free rows and one refill."""
@@ -252,8 +255,6 @@ class Runner:
                 event.end()
         self._slots.close()
         self._engine.stop()
-
-    # The database
 
     def _beat_if_due(self) -> None:
         now = time.monotonic()

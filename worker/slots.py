@@ -46,7 +46,7 @@ class Slots:
         self._close([claim for claim in self._claims if not claim.prompts])
 
     def dismiss(self) -> None:
-        """No more is claimed here."""
+        """There is nothing for those that wait, or nothing more is claimed here."""
         for bell in self._waiting:
             bell.end()
         self._waiting.clear()

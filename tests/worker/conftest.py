@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from tests.faults import triggers
 from tests.worker.bench import Bench
 from tests.worker.engine.tiny import save_tiny_model
 from tests.worker.queued import Queued, submit
@@ -69,26 +70,34 @@ def start(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Start]:
-    """Starts `worker start`; what still runs at the end is killed, its processes then drain by themselves."""
+    """Starts `worker start`; what still runs at the end is killed.
+
+    Only with `real` do the processes load the pair, and torch, which takes seconds; else they answer from a
+    table, each prompt in some steps of `step` seconds.
+    """
     monkeypatch.setenv("SPECMILL_BROKER_URL", valkey_url)
     monkeypatch.setenv("SPECMILL_DATABASE_URL", database_url)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv(triggers.FOLDER_VARIABLE, str(tmp_path))
     started: list[Started] = []
 
-    def start(devices: str = "cpu", pair: str = "tiny", **options: Any) -> Started:
+    def start(
+        devices: str = "cpu", pair: str = "tiny", *, real: bool = False, step: float = 0.02, **options: Any
+    ) -> Started:
         log = tmp_path / f"log{len(started)}"
         flags = [f"--{name}={value}" for name, value in options.items()]
         command = [
             sys.executable,
             "-m",
-            "worker.cli",
+            "worker.cli" if real else "tests.worker.table_cli",
             "start",
             f"--devices={devices}",
             f"--pair={pair}",
             *flags,
         ]
         with log.open("w") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output, text=True, env=os.environ)
+            env = {**os.environ, "SPECMILL_FAULTS_STEP": str(step)}
+            process = subprocess.Popen(command, stdout=output, stderr=output, text=True, env=env)
         started.append(Started(process, log))
         return started[-1]
 
