@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import accumulate
 from typing import Any
 
 from db.batches import BatchRow
@@ -64,13 +65,30 @@ def _error(row: ResultRow) -> dict[str, Any]:
     }
 
 
+def _logprobs(content: list[Any] | None, chat: bool) -> dict[str, Any] | None:
+    """As OpenAI's endpoint of that kind writes them."""
+    if content is None:
+        return None
+    if chat:
+        return {"content": content, "refusal": None}
+    tokens = [entry["token"] for entry in content]
+    return {
+        "tokens": tokens,
+        "token_logprobs": [entry["logprob"] for entry in content],
+        "top_logprobs": [
+            {other["token"]: other["logprob"] for other in entry["top_logprobs"]} for entry in content
+        ],
+        "text_offset": list(accumulate(map(len, tokens[:-1]), initial=0)) if tokens else [],
+    }
+
+
 def _completion(batch: BatchRow, row: ResultRow, request: str) -> dict[str, Any]:
     chat = row.messages is not None
     choices = [
         {
             "index": sample.sample_index,
             **({"message": {"role": "assistant", "content": sample.text}} if chat else {"text": sample.text}),
-            "logprobs": sample.logprobs,
+            "logprobs": _logprobs(sample.logprobs, chat),
             "finish_reason": sample.finish_reason,
         }
         for sample in row.samples

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import ValidationError
 from sqlalchemy import Engine
 
 from db.connect import reading
@@ -26,7 +25,7 @@ from producer.ringing import ring_for
 from producer.submit import Submission, Submitted, count_only, submit
 from producer.waiting import wait as wait_for
 from worker.wire.app import check_broker
-from worker.wire.sampling import SamplingOptions
+from worker.wire.sampling import OptionError, read_options
 from worker.wire.settings import WireSettings
 
 
@@ -34,13 +33,8 @@ def run(
     *,
     paths: tuple[Path, ...],
     pair: str | None,
-    temperature: float | None,
-    top_p: float | None,
-    top_k: int | None,
-    max_tokens: int | None,
+    sampling: dict[str, Any],
     n: int,
-    stop: tuple[str, ...],
-    seed: int | None,
     priority: int,
     completion_window: timedelta | None,
     name: str | None,
@@ -57,14 +51,7 @@ def run(
     wait: bool | None,
     as_json: bool,
 ) -> Exit:
-    sampling = _sampling(
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        max_tokens=max_tokens,
-        stop=list(stop) or None,
-        seed=seed,
-    )
+    sampling = _checked(sampling)
     prompt_template = PromptTemplate(template) if template else None
     reader = Reader(paths, InputOptions(system, prompt_template, raw, limit, include, exclude))
 
@@ -98,12 +85,13 @@ def run(
     return _conclude(engine, found, current, as_json, on_error)
 
 
-def _sampling(**given: Any) -> dict[str, Any]:
+def _checked(sampling: dict[str, Any]) -> dict[str, Any]:
+    """Options as given on the command line; those that were not are None or empty."""
+    given = {name: value for name, value in sampling.items() if value not in (None, [], {})}
     try:
-        return SamplingOptions.model_validate(given).given()
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise click.UsageError(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}") from None
+        return read_options(given)
+    except OptionError as error:
+        raise click.UsageError(f"--{error.name.replace('_', '-')}: {error.reason}") from None
 
 
 def _run_in_fleet(

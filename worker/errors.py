@@ -14,6 +14,8 @@ RETRYABLE = {
     "bad_chat_template_kwargs": False,
     "no_chat_template": False,
     "unsupported_option": False,
+    "bad_grammar": False,
+    "grammar_failed": False,
     "out_of_memory": True,
     "device_lost": True,
     "internal_error": True,

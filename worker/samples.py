@@ -3,7 +3,9 @@
 from typing import Any
 
 from db.acceptance import acceptance_columns
-from worker.engine.types import Generation
+from worker.engine.types import Generation, TokenLogprob
+
+LEAST_LOGPROB = -9999.0  # OpenAI's word for impossible: JSON has no infinity
 
 
 def to_columns(generation: Generation, seed: int, waited_seconds: float) -> dict[str, Any]:
@@ -27,11 +29,29 @@ def to_columns(generation: Generation, seed: int, waited_seconds: float) -> dict
         "num_steps": generation.num_steps,
         "num_spec_steps": generation.num_spec_steps,
         "rows_in_flight": generation.rows_in_flight,
-        "logprobs": None,
+        "logprobs": _content(generation),
         **acceptance_columns(
             generation.num_draft_tokens,
             generation.num_accepted_draft_tokens,
             generation.num_spec_steps,
             generation.acceptance_histogram,
         ),
+    }
+
+
+def _content(generation: Generation) -> list[dict[str, Any]] | None:
+    """As OpenAI's `logprobs.content`, one entry for each token counted: EOS and a stop string's included."""
+    if generation.logprobs is None:
+        return None
+    return [
+        _entry(emitted) | {"top_logprobs": [_entry(other) for other in emitted.alternatives]}
+        for emitted in generation.logprobs
+    ]
+
+
+def _entry(token: TokenLogprob) -> dict[str, Any]:
+    return {
+        "token": token.spelling.decode(errors="replace"),
+        "logprob": max(token.logprob, LEAST_LOGPROB),
+        "bytes": list(token.spelling),
     }

@@ -1,23 +1,31 @@
 """How one prompt is sampled: the model's, the pair's, the batch's and its own options, and its seed."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict
 from typing import Any
 
 from worker.engine.errors import PromptError
 from worker.engine.types import Sampling
+from worker.wire.formats import regex_of, schema_of
 
 SEED_MASK = 2**63 - 1  # what a BIGINT column holds
 _BITS = 2**64 - 1
 
+# What every option is where nobody says; the wire's names and forms. `seed` and `n` have no such value.
+_NEUTRAL: dict[str, Any] = {
+    name: value
+    for name, value in asdict(Sampling()).items()
+    if name not in ("seed", "regex", "json_schema", "logprobs")
+} | {"stop": [], "logit_bias": {}, "stop_token_ids": [], "response_format": {"type": "text"}}
+
 # `n` is the number of requests a prompt becomes, not a property of one.
-OPTIONS = {*Sampling.__dataclass_fields__, "n"}
+OPTIONS = {*_NEUTRAL, "logprobs", "seed", "n"}
 
 
 def resolve(defaults: Mapping[str, Any], *given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Every option's value; what is given later wins. `seed` is there only where somebody gave one."""
-    merged = asdict(Sampling())
-    del merged["seed"]
+    """Every option's value; what is given later wins. `seed` and `logprobs` only where somebody gave one."""
+    merged = deepcopy(_NEUTRAL)
     for options in (defaults, *given):
         merged |= options or {}
     merged["stop"] = list(merged["stop"])
@@ -30,8 +38,17 @@ def to_engine(resolved: Mapping[str, Any], seed: int) -> Sampling:
         raise PromptError(
             "unsupported_option", f"this worker cannot honour {', '.join(unknown)}: upgrade specmill"
         )
-    options = {key: value for key, value in resolved.items() if key not in ("n", "seed", "stop")}
-    return Sampling(**options, stop=tuple(resolved["stop"]), seed=seed)
+    options = {key: value for key, value in resolved.items() if key not in ("n", "response_format")}
+    response_format = resolved["response_format"]
+    converted: dict[str, Any] = {
+        "seed": seed,
+        "stop": tuple(resolved["stop"]),
+        "stop_token_ids": tuple(resolved["stop_token_ids"]),
+        "logit_bias": tuple((int(token), bias) for token, bias in resolved["logit_bias"].items()),
+        "regex": regex_of(response_format),
+        "json_schema": schema_of(response_format),
+    }
+    return Sampling(**options | converted)
 
 
 def effective_seed(resolved: Mapping[str, Any], batch_seed: int, position: int) -> int:

@@ -1,5 +1,6 @@
 """producer submit"""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,54 @@ class KeyValue(click.ParamType[tuple[str, str]]):
         return key, inner
 
 
+class TokenBias(click.ParamType[tuple[str, float]]):
+    """One entry of logit_bias."""
+
+    name = "token-id=bias"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, float]:
+        token, separator, bias = str(value).partition("=")
+        try:
+            return str(int(token)), float(bias if separator else "")
+        except ValueError:
+            self.fail(f"{value!r} is not ID=BIAS, such as 198=-100", param, ctx)
+
+
+class ResponseFormat(click.ParamType[dict[str, Any]]):
+    """`json`, or a file with a JSON schema or with OpenAI's response_format around one."""
+
+    name = "response-format"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        if value in ("json", "text"):
+            return {"type": "json_object" if value == "json" else "text"}
+        try:
+            content = json.loads(Path(value).read_text(encoding="utf-8"))
+        except OSError as error:
+            self.fail(
+                f"{value} cannot be read: {error.strerror}; give json, or a JSON schema's file", param, ctx
+            )
+        except ValueError as error:
+            self.fail(f"{value} is not JSON: {error}", param, ctx)
+        if not isinstance(content, dict):
+            self.fail(f"{value} should hold a JSON schema, an object", param, ctx)
+        schema: dict[str, Any] = content
+        if schema.get("type") in ("json_schema", "json_object", "regex", "text"):
+            return schema
+        return {"type": "json_schema", "json_schema": {"name": Path(value).stem, "schema": schema}}
+
+
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+# Options of sampling, which apply to every prompt that has none of its own. -n is a prompt's.
+SAMPLING = (
+    *("temperature", "top_p", "top_k", "min_p", "max_tokens", "min_tokens", "stop", "stop_token_ids", "seed"),
+    *("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "logprobs"),
+    *("response_format", "regex"),
+)
 
 
 @click.command("submit")
@@ -38,9 +86,39 @@ EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--temperature", type=click.FloatRange(0, 2), help="0 is greedy.  Default: the model's own.")
 @click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), help="Default: the model's own.")
 @click.option("--top-k", type=click.IntRange(0), help="0 is off.  Default: the model's own.")
+@click.option("--min-p", type=click.FloatRange(0, 1), help="0 is off.  Default: the model's own.")
 @click.option("--max-tokens", type=click.IntRange(1), help="For each sample.  Default: the pair's.")
 @click.option("-n", "n", type=click.IntRange(1, 128), default=1, show_default=True, help="Samples a prompt.")
+@click.option("--min-tokens", type=click.IntRange(0), help="The text ends no earlier.")
 @click.option("--stop", multiple=True, help="End where this text would come; may be given up to 16 times.")
+@click.option(
+    "--stop-token-id", "stop_token_ids", multiple=True, type=int, help="End where this token comes."
+)
+@click.option(
+    "--repetition-penalty",
+    type=click.FloatRange(0, 100, min_open=True),
+    help="For tokens of prompt and output; 1 is off.  Default: the model's own.",
+)
+@click.option("--presence-penalty", type=click.FloatRange(-2, 2), help="For tokens of the output; 0 is off.")
+@click.option("--frequency-penalty", type=click.FloatRange(-2, 2), help="For each occurrence in the output.")
+@click.option(
+    "--logit-bias",
+    type=TokenBias(),
+    multiple=True,
+    help="Make a token likelier, or rarer, by -100 to 100; may be repeated.",
+)
+@click.option(
+    "--logprobs",
+    type=click.IntRange(0, 20),
+    help="Store the tokens' log-probabilities and so many alternatives to each.",
+)
+@click.option(
+    "--response-format",
+    type=ResponseFormat(),
+    metavar="FILE|json",
+    help="The answer is JSON: any object, or what the JSON schema in FILE describes.",
+)
+@click.option("--regex", help="The whole answer matches this regular expression.")
 @click.option(
     "--seed", type=click.IntRange(0, 2**63 - 1), help="Draw the same samples again.  Default: random."
 )
@@ -98,4 +176,8 @@ def command(ctx: click.Context, **options: Any) -> None:
 
     options["priority"] = PRIORITIES[options["priority"]]
     options["metadata"] = dict(options["metadata"])
-    ctx.exit(run(**options))
+    options["logit_bias"] = dict(options["logit_bias"])
+    for name in ("stop", "stop_token_ids"):
+        options[name] = list(options[name])
+    sampling = {name: options.pop(name) for name in SAMPLING}
+    ctx.exit(run(sampling=sampling, **options))

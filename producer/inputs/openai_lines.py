@@ -5,7 +5,7 @@ from typing import Any
 from producer.inputs.item import Item, RowError
 from producer.inputs.json_rows import Row, type_name
 from producer.inputs.messages import checked_messages
-from producer.inputs.options import SAMPLING_FIELDS, refuse_unsupported, sampling_of
+from producer.inputs.options import SAMPLING_FIELDS, refuse_unknown, sampling_of
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -75,7 +75,7 @@ def _checked_body(row: Row) -> dict[str, Any]:
             if value not in HARMLESS[name]:
                 raise RowError(f"body option {name}={value!r} is not supported; remove it")
         else:
-            refuse_unsupported(name, value)
+            refuse_unknown(name, value)
     return checked
 
 

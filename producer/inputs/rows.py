@@ -7,7 +7,7 @@ from producer.inputs.item import Item, RowError
 from producer.inputs.json_rows import Row, type_name
 from producer.inputs.messages import checked_messages
 from producer.inputs.openai_lines import is_openai_line, read_openai_line
-from producer.inputs.options import SAMPLING_FIELDS, refuse_unsupported, sampling_of
+from producer.inputs.options import SAMPLING_FIELDS, refuse_unknown, sampling_of
 from producer.inputs.template import PromptTemplate
 
 OWN_FIELDS = frozenset({"prompt", "messages", "custom_id", "metadata", "chat_template_kwargs"})
@@ -28,7 +28,7 @@ def read_row(
     extra = {name: value for name, value in row.items() if name not in ROW_FIELDS}
     if template is None:
         for name, value in extra.items():
-            refuse_unsupported(name, value)
+            refuse_unknown(name, value)
         extra = {}
     item.custom_id = checked_custom_id(row)
     item.sampling = sampling_of(row, from_text=from_text)

@@ -15,8 +15,16 @@ def test_later_options_win_one_by_one() -> None:
         "temperature": 0.2,
         "top_p": 0.9,
         "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "logit_bias": {},
         "max_tokens": 512,
+        "min_tokens": 0,
         "stop": ["END"],
+        "stop_token_ids": [],
+        "response_format": {"type": "text"},
     }
     assert to_engine(resolve(model_and_pair, batch, prompt), seed=3) == Sampling(
         temperature=0.0, top_p=0.9, max_tokens=7, stop=("END",), seed=3
@@ -33,9 +41,44 @@ def test_n_makes_requests_and_is_no_option_of_one() -> None:
     assert to_engine(resolve({}, {"n": 4}), seed=0) == Sampling()
 
 
+def test_every_option_reaches_the_engine_in_its_form() -> None:
+    schema = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "integer"}}}
+    given = {
+        "min_p": 0.1,
+        "repetition_penalty": 1.1,
+        "presence_penalty": 0.2,
+        "frequency_penalty": 0.3,
+        "logit_bias": {"7": -100, "8": 1.5},
+        "min_tokens": 4,
+        "stop_token_ids": [9],
+        "logprobs": 2,
+        "response_format": schema,
+    }
+    assert to_engine(resolve({}, given), seed=1) == Sampling(
+        seed=1,
+        min_p=0.1,
+        repetition_penalty=1.1,
+        presence_penalty=0.2,
+        frequency_penalty=0.3,
+        logit_bias=((7, -100), (8, 1.5)),
+        min_tokens=4,
+        stop_token_ids=(9,),
+        logprobs=2,
+        json_schema='{"type": "integer"}',
+    )
+
+
+def test_a_prompt_s_format_takes_the_place_of_the_batch_s() -> None:
+    batch = {"response_format": {"type": "json_object"}}
+    assert to_engine(resolve({}, batch), seed=0).json_schema == '{"type": "object"}'
+    regex = {"response_format": {"type": "regex", "regex": "a+"}}
+    assert to_engine(resolve({}, batch, regex), seed=0) == Sampling(regex="a+")
+    assert to_engine(resolve({}, batch, {"response_format": {"type": "text"}}), seed=0) == Sampling()
+
+
 def test_an_option_that_cannot_be_honoured_fails_the_prompt_by_name() -> None:
-    with pytest.raises(PromptError, match="min_p") as caught:
-        to_engine(resolve({}, {"min_p": 0.1}), seed=0)
+    with pytest.raises(PromptError, match="mirostat") as caught:
+        to_engine(resolve({}, {"mirostat": 2}), seed=0)
     assert caught.value.code == "unsupported_option"
 
 

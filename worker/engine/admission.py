@@ -30,3 +30,15 @@ def check_request(request: Request, target: str, context_limit: int, vocab_size:
             "make the prompt with this model's tokenizer",
             retryable=False,
         )
+    for option, tokens in (
+        ("logit_bias", [token for token, _ in request.sampling.logit_bias]),
+        ("stop_token_ids", request.sampling.stop_token_ids),
+    ):
+        strange = next((token for token in tokens if not 0 <= token < vocab_size), None)
+        if strange is not None:
+            raise RowFailed(
+                "bad_token",
+                f"{option} names token {strange}, and {target} has the tokens 0 to {vocab_size - 1}: "
+                "look the id up in this model's tokenizer",
+                retryable=False,
+            )

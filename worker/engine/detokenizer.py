@@ -48,26 +48,26 @@ class Detokenizer:
     """The text of one row. `push` gives what a token adds; a character unfinished at the end is left out."""
 
     def __init__(self, decoder: TokenDecoder) -> None:
-        self._decoder = decoder
+        self.decoder = decoder
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         # For pieces spelt by their neighbours (SentencePiece's spaces): those given out last and those held.
         self._window: list[int] = []
         self._shown = 0
 
     def push(self, token_id: int) -> str:
-        if token_id in self._decoder.special_ids:
+        if token_id in self.decoder.special_ids:
             return ""
-        if self._decoder.is_byte_level:
-            return self._utf8.decode(self._decoder.token_bytes(token_id))
+        if self.decoder.is_byte_level:
+            return self._utf8.decode(self.decoder.token_bytes(token_id))
         return self._push_piece(token_id)
 
     def _push_piece(self, token_id: int) -> str:
         self._window.append(token_id)
-        text = self._decoder.decode(self._window)
+        text = self.decoder.decode(self._window)
         is_full = len(self._window) - self._shown >= _HELD_TOKENS
         if text.endswith("�") and not is_full:
             return ""
-        added = text[len(self._decoder.decode(self._window[: self._shown])) :]
+        added = text[len(self.decoder.decode(self._window[: self._shown])) :]
         if added or is_full:
             del self._window[: self._shown]
             self._shown = len(self._window)

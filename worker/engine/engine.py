@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Hashable, Sequence
 from time import perf_counter
-from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -13,14 +12,17 @@ from worker.engine.attention import ATTENTION, Chunk
 from worker.engine.cache import Slots, compact
 from worker.engine.capacity import Capacity
 from worker.engine.compatibility import check_draft
+from worker.engine.constraints import Constraints, make_constraints
+from worker.engine.deciding import decide
+from worker.engine.defaults import generation_defaults, unserved_defaults
 from worker.engine.detokenizer import Detokenizer, TokenDecoder
 from worker.engine.drafters import Drafter, DraftModel, GuardedDrafter, NoDrafter, PromptLookup
 from worker.engine.errors import EngineError
+from worker.engine.grammar import GrammarError, Grammars
 from worker.engine.loading import LoadedModel, draft_source, load_model
 from worker.engine.memory import check_fits
 from worker.engine.planner import verify_lengths
 from worker.engine.rows import Row, RowFailed
-from worker.engine.sampling import choose
 from worker.engine.target import CachedModel, take_chunks
 from worker.engine.text import Message, render
 from worker.engine.types import Failure, Generation, ModelSource, Pair, Request, Sampling
@@ -42,9 +44,11 @@ class Engine:
         self.tokenizer: PreTrainedTokenizerBase = loaded.tokenizer
         self.context_limit = loaded.context_limit
         self.eos_ids = loaded.eos_ids
-        self.generation_defaults = _generation_defaults(loaded)
+        self.generation_defaults = generation_defaults(loaded.generation_config)
+        self.unserved_defaults = unserved_defaults(loaded.generation_config)
         self._decoder = TokenDecoder(loaded.tokenizer)
         self._target = CachedModel(loaded, pair.max_rows, self.context_limit)
+        self._grammars = Grammars(loaded.tokenizer, self._target.vocab_size, self.eos_ids)
         drafter = drafter or _make_drafter(pair, loaded, self._target.vocab_size)
         self._drafter = GuardedDrafter(drafter, pair.gamma, self._target.vocab_size)
         self._slots = Slots()
@@ -127,13 +131,22 @@ class Engine:
             request, submitted = self._waiting.popleft()
             try:
                 check_request(request, self._target.name, self.context_limit, self._target.vocab_size)
+                constraints = self._constraints(request)
                 detokenizer = Detokenizer(self._decoder)
-                row = Row(request, self._slots.take(), self.context_limit, detokenizer, submitted)
-                self._rows.append(row)
+                self._rows.append(
+                    Row(request, self._slots.take(), self.context_limit, detokenizer, submitted, constraints)
+                )
             except RowFailed as error:
                 failures.append(_failure(request, error))
         compact(self._slots, self._target.cache, self._rows)
         return failures
+
+    def _constraints(self, request: Request) -> Constraints | None:
+        try:
+            grammar = self._grammars.start(request.sampling)
+        except GrammarError as error:
+            raise RowFailed("bad_grammar", str(error), retryable=False) from error
+        return make_constraints(request, self.eos_ids, grammar)
 
     def _prefill(self, rows: Sequence[Row]) -> list[Result]:
         """One bounded pass over prompts; the rows whose prompt ends in it get their first token."""
@@ -142,11 +155,10 @@ class Engine:
         chunks = take_chunks(pending, PREFILL_TOKENS)
         rows = rows[: len(chunks)]
         ready = [row for row, chunk in zip(rows, chunks, strict=True) if chunk.num_logits]
-        logits = self._target.forward(chunks)
-        tokens: list[int] = choose(logits, [row.draw() for row in ready]).tolist()
+        chosen = decide(self._target.forward(chunks), ready, [()] * len(ready))
         for row, chunk in zip(rows, chunks, strict=True):
             row.commit_prefill(len(chunk.token_ids), began, len(self._rows))
-        return self._commit([(row, (), [token]) for row, token in zip(ready, tokens, strict=True)])
+        return self._commit([(row, (), tokens) for row, tokens in zip(ready, chosen, strict=True)])
 
     def _verify(self) -> list[Result]:
         """Propose, run the target over anchors and proposals, and commit what it accepts."""
@@ -157,13 +169,8 @@ class Engine:
             Chunk(row.slot, row.cached, [row.tokens[-1], *proposal], num_logits=len(proposal) + 1)
             for row, proposal in zip(rows, proposals, strict=True)
         ]
-        draws = [row.draw(i) for row, p in zip(rows, proposals, strict=True) for i in range(len(p) + 1)]
-        tokens: list[int] = choose(self._target.forward(chunks), draws).tolist()
-        commits: list[tuple[Row, Sequence[int], list[int]]] = []
-        for row, proposal in zip(rows, proposals, strict=True):
-            commits.append((row, proposal, tokens[: len(proposal) + 1]))
-            del tokens[: len(proposal) + 1]
-        return self._commit(commits)
+        chosen = decide(self._target.forward(chunks), rows, proposals)
+        return self._commit(list(zip(rows, proposals, chosen, strict=True)))
 
     def _commit(self, commits: Sequence[tuple[Row, Sequence[int], list[int]]]) -> list[Result]:
         """Emit each row's tokens; a row whose processing fails ends alone."""
@@ -229,15 +236,6 @@ def _make_drafter(pair: Pair, target: LoadedModel, vocab_size: int) -> Drafter:
         context_limit = min(draft.context_limit, target.context_limit)
         return DraftModel(CachedModel(draft, pair.max_rows, context_limit), vocab_size)
     return PromptLookup() if pair.method == "prompt_lookup" else NoDrafter()
-
-
-def _generation_defaults(loaded: LoadedModel) -> dict[str, Any]:
-    """What the model's own generation_config says about sampling; greedy where it does not sample."""
-    config = loaded.generation_config
-    if not config.do_sample:
-        return {"temperature": 0.0}
-    given = {name: getattr(config, name) for name in ("temperature", "top_p", "top_k")}
-    return {"temperature": 1.0} | {name: value for name, value in given.items() if value is not None}
 
 
 def _is_out_of_memory(error: Exception) -> bool:

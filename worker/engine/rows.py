@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from worker.engine.acceptance import count_accepted
+from worker.engine.constraints import Constraints
 from worker.engine.detokenizer import Detokenizer
+from worker.engine.grammar import GrammarError
+from worker.engine.logprobs import Measured, spelt
 from worker.engine.sampling import NOT_FINITE, Draw
 from worker.engine.stopping import StopMatcher
-from worker.engine.types import FinishReason, Generation, Method, Request
+from worker.engine.types import EmittedLogprob, FinishReason, Generation, Method, Request
 
 
 class RowFailed(Exception):
@@ -23,7 +26,13 @@ class Row:
     """Prompt and output are `tokens`, the last is the anchor; `cached` have keys and values that count."""
 
     def __init__(
-        self, request: Request, slot: int, context_limit: int, detokenizer: Detokenizer, submitted: float
+        self,
+        request: Request,
+        slot: int,
+        context_limit: int,
+        detokenizer: Detokenizer,
+        submitted: float,
+        constraints: Constraints | None = None,
     ) -> None:
         self.request = request
         self.submitted = submitted  # by perf_counter
@@ -34,6 +43,8 @@ class Row:
         self.limit = min(request.sampling.max_tokens, context_limit - self.prompt_tokens)
         self.finish_reason: FinishReason | None = None
         self.spec_disabled_reason: str | None = None
+        self.constraints = constraints
+        self.logprobs: list[Measured] = []  # of emitted tokens, and of some beyond a stop
 
         self._detokenizer = detokenizer
         self._stops = StopMatcher(request.sampling.stop)
@@ -58,6 +69,10 @@ class Row:
     def draft_limit(self) -> int:
         """Proposals worth verifying: one token more than is accepted comes out of a step."""
         return self.limit - self.num_output - 1
+
+    @property
+    def wants_logprobs(self) -> bool:
+        return self.request.sampling.logprobs is not None
 
     def draw(self, ahead: int = 0) -> Draw:
         """The key of the next output position, or of one further ahead."""
@@ -119,7 +134,13 @@ class Row:
             num_accepted_draft_tokens=self._num_accepted_draft_tokens,
             acceptance_histogram=tuple(self._histogram),
             rows_in_flight=self._mean_rows(),
+            logprobs=self._spelt_logprobs(),
         )
+
+    def _spelt_logprobs(self) -> tuple[EmittedLogprob, ...] | None:
+        if not self.wants_logprobs:
+            return None
+        return spelt(self.logprobs[: self.num_output], self._detokenizer.decoder)
 
     def _mean_rows(self) -> float:
         """Over its steps; a sample of one token had none, only its prefill."""
@@ -134,7 +155,24 @@ class Row:
                 retryable=False,
             )
         self.tokens.append(token)
-        if token in eos_ids or self._stops.push(self._detokenizer.push(token)):
+        if token in eos_ids or token in self.request.sampling.stop_token_ids or self._ends_text(token):
             self.finish_reason = "stop"
         elif self.num_output >= self.limit:
             self.finish_reason = "length"
+
+    def _ends_text(self, token: int) -> bool:
+        """Whether the token completes a stop string, or all that the row's grammar allows."""
+        text = self._detokenizer.push(token)
+        if self.num_output <= self.request.sampling.min_tokens:
+            self._stops.pass_over(text)
+        else:
+            self._stops.push(text)
+        return self._stops.stopped or self._is_complete(token)
+
+    def _is_complete(self, token: int) -> bool:
+        if self.constraints is None:
+            return False
+        try:
+            return self.constraints.push(token)
+        except GrammarError as error:
+            raise RowFailed("grammar_failed", str(error), retryable=False) from error

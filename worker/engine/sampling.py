@@ -48,6 +48,7 @@ def _sample(logits: Tensor, highest: Tensor, draws: Sequence[Draw], candidates: 
     temperatures = torch.tensor([[d.sampling.temperature] for d in draws], dtype=logits.dtype, device=device)
     top_ks = torch.tensor([[d.sampling.top_k] for d in draws], device=device)
     top_ps = torch.tensor([[d.sampling.top_p] for d in draws], dtype=torch.float64, device=device)
+    min_ps = torch.tensor([[d.sampling.min_p] for d in draws], dtype=torch.float64, device=device)
 
     scores = (logits - highest) / temperatures
     vocabulary = scores.shape[-1]
@@ -57,18 +58,20 @@ def _sample(logits: Tensor, highest: Tensor, draws: Sequence[Draw], candidates: 
     weights = scores.exp()
     total = weights.sum(-1, keepdim=True, dtype=torch.float64)
 
-    filters = (top_ks > 0) | (top_ps < 1)
+    filters = (top_ks > 0) | (top_ps < 1) | (min_ps > 0)
     if candidates < vocabulary:
         beyond = torch.where(
             top_ks > 0, top_ks >= candidates, top_weights.sum(-1, keepdim=True) < top_ps * total
         )
+        # What min-p drops needs no sorting; only what top-k keeps decides how much top-p may drop of it.
+        beyond &= (top_weights[:, -1:] >= min_ps) | ((top_ks > 0) & (top_ps < 1))
         for index in (filters & beyond)[:, 0].nonzero()[:, 0].tolist():  # the whole vocabulary must be sorted
-            scores[index] = _filter(scores[index], top_ks[index], top_ps[index])
+            scores[index] = _filter(scores[index], top_ks[index], top_ps[index], min_ps[index])
             top_scores[index], top_tokens[index] = scores[index].topk(candidates)
             top_weights[index] = top_scores[index].double().exp()
             weights[index] = scores[index].exp()
             filters[index] = False
-    kept = _kept(top_scores, top_weights, total, top_ks, top_ps)
+    kept = _kept(top_scores, top_weights, total, top_ks, top_ps, min_ps)
     top_weights = torch.where(filters, top_weights * kept, top_weights)
 
     rest_weights = weights.scatter_(-1, top_tokens, 0.0)
@@ -99,21 +102,25 @@ def _race(
     return tokens
 
 
-def _filter(scores: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
-    """Scores [V] with -inf for the tokens that top-k and then top-p leave out."""
+def _filter(scores: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
+    """Scores [V] with -inf for the tokens that top-k, then top-p, and min-p leave out."""
     ordered, tokens = scores.sort(descending=True, stable=True)
     weights = ordered.double().exp()
-    kept = _kept(ordered, weights, weights.sum(-1, keepdim=True), top_k, top_p)
+    kept = _kept(ordered, weights, weights.sum(-1, keepdim=True), top_k, top_p, min_p)
     return torch.full_like(scores, -torch.inf).scatter(0, tokens, ordered.masked_fill(~kept, -torch.inf))
 
 
-def _kept(scores: Tensor, weights: Tensor, total: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+def _kept(
+    scores: Tensor, weights: Tensor, total: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor
+) -> Tensor:
     """Which of the most probable tokens, in descending order, stay; `total` is the whole vocabulary's weight.
 
-    As transformers does: top-k keeps all that tie with the k-th, then top-p the fewest that reach its mass.
+    As transformers does: top-k keeps all that tie with the k-th, then top-p the fewest that reach its mass,
+    then min-p those that are at least so probable in proportion to the first, whose weight is 1.
     """
+    probable = weights >= min_p
     last = (top_k - 1).clamp(0, scores.shape[-1] - 1)
     kept = (top_k == 0) | (scores >= scores.gather(-1, last))
     weights = weights * kept
     mass = torch.where(top_k > 0, weights.sum(-1, keepdim=True), total)
-    return kept & ((weights.cumsum(-1) - weights < top_p * mass) | (top_p >= 1))
+    return kept & probable & ((weights.cumsum(-1) - weights < top_p * mass) | (top_p >= 1))

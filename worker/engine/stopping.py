@@ -33,6 +33,12 @@ class StopMatcher:
         self._tail = searched[-self._overlap :] if self._overlap else ""
         return False
 
+    def pass_over(self, text: str) -> None:
+        """Append text in which no stop string counts, nor begins."""
+        self._pieces.append(text)
+        self._length += len(text)
+        self._tail = ""
+
     @property
     def text(self) -> str:
         return "".join(self._pieces)

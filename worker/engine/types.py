@@ -61,6 +61,16 @@ class Sampling:
     max_tokens: int = 512
     stop: tuple[str, ...] = ()
     seed: int = 0
+    min_p: float = 0.0  # of the most probable token's probability, after temperature; 0: off
+    repetition_penalty: float = 1.0  # on tokens of prompt and output, as transformers defines it; 1: off
+    presence_penalty: float = 0.0  # on tokens of the output, as OpenAI defines it
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, what is added to its logit)
+    min_tokens: int = 0  # before so many, neither EOS nor a stop id, and no stop string is looked for
+    stop_token_ids: tuple[int, ...] = ()  # end the sample as EOS does
+    logprobs: int | None = None  # alternatives to each token, 0 to 20; None: no logprobs
+    regex: str | None = None  # what the whole output must match
+    json_schema: str | None = None  # what the output must be JSON of; not together with regex
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,25 @@ class Request:
     token_ids: tuple[int, ...]
     sampling: Sampling = field(default_factory=Sampling)
     sample_index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token and the logarithm of its probability under the model."""
+
+    token_id: int
+    spelling: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedLogprob(TokenLogprob):
+    """An emitted one, with the most probable tokens in its place, descending; it need not be among them.
+
+    Of the model's own distribution: before temperature, filters, penalties, bias and grammar.
+    """
+
+    alternatives: tuple[TokenLogprob, ...]
 
 
 @dataclass(slots=True)
@@ -96,6 +125,7 @@ class Generation:
     num_accepted_draft_tokens: int
     acceptance_histogram: tuple[int, ...]  # [k] = spec steps with k accepted
     rows_in_flight: float  # mean over its steps
+    logprobs: tuple[EmittedLogprob, ...] | None = None  # one for each of token_ids, where asked for
 
     @property
     def completion_tokens(self) -> int:

@@ -78,8 +78,8 @@ def test_the_law_is_exact_where_the_rest_outweighs_the_candidates():
 @pytest.mark.parametrize("sampling", LAWS, ids=str)
 def test_the_engine_s_samples_follow_the_law_with_a_draft_model(sampling: Sampling, tmp_path: Path):
     """Two tokens after a fixed prompt, over a dozen: the second is verified in a block with the first."""
-    target = _dozen(tmp_path / "target", seed=0)
-    draft = _dozen(tmp_path / "draft", seed=1)
+    target = dozen(tmp_path / "target", seed=0)
+    draft = dozen(tmp_path / "draft", seed=1)
     model = tiny_model("llama", vocab_size=12, seed=0)
     requests = [
         Request(i, (4, 7, 5), Sampling(sampling.temperature, sampling.top_p, sampling.top_k, 3, (), 77), i)
@@ -99,7 +99,7 @@ def test_the_engine_s_samples_follow_the_law_with_a_draft_model(sampling: Sampli
     assert_follows(torch.tensor(outcomes), torch.cat(joint))
 
 
-def _dozen(folder: Path, seed: int) -> Path:
+def dozen(folder: Path, seed: int) -> Path:
     """A model of twelve tokens, none of which ends the text."""
     model = tiny_model("llama", vocab_size=12, seed=seed)
     model.config.eos_token_id = None

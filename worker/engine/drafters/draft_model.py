@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from worker.engine.attention import Chunk
 from worker.engine.cache import Slots, compact
+from worker.engine.constraints import Span, constrain
 from worker.engine.drafters.protocol import Proposal, Refusal
 from worker.engine.rows import Row
 from worker.engine.sampling import NOT_FINITE, choose
@@ -94,7 +95,8 @@ class DraftModel:
         while rows:
             logits = self._model.forward([self._next_chunk(row) for row in rows])
             draws = [row.draw(ahead=len(self._drafts[row].guesses)) for row in rows]
-            tokens: list[int] = choose(logits[:, : self._vocab_size], draws).tolist()
+            logits = constrain(logits[:, : self._vocab_size], self._spans(rows))
+            tokens: list[int] = choose(logits, draws).tolist()
             for row, token in zip(rows, tokens, strict=True):
                 self._drafts[row].cached = len(row.tokens)
                 self._drafts[row].guesses.append(token)
@@ -103,6 +105,15 @@ class DraftModel:
                 for row, token in zip(rows, tokens, strict=True)
                 if token != NOT_FINITE and len(self._drafts[row].guesses) < limits[row]
             ]
+
+    def _spans(self, rows: Sequence[Row]) -> list[Span]:
+        """The draft obeys the row's options as the target does: what it may not say is not worth guessing."""
+        spans: list[Span] = []
+        for offset, row in enumerate(rows):
+            if row.constraints is not None:
+                guesses = self._drafts[row].guesses
+                spans.append(Span(row.constraints, offset, guesses, first=len(guesses)))
+        return spans
 
     def _next_chunk(self, row: Row) -> Chunk:
         draft = self._drafts[row]
