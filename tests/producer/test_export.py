@@ -78,6 +78,35 @@ def test_raw_prompts_are_text_completions(local: Engine, run: Run, tmp_path: Pat
     assert body["choices"][0]["text"] == "an answer"
 
 
+CONTENT = [
+    {"token": "an", "logprob": -0.5, "bytes": [97, 110], "top_logprobs": [
+        {"token": "an", "logprob": -0.5, "bytes": [97, 110]}, {"token": "the", "logprob": -1.5, "bytes": []},
+    ]},
+    {"token": " answer", "logprob": -0.25, "bytes": [], "top_logprobs": []},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_openai_s_logprobs_are_as_its_endpoint_writes_them(
+    local: Engine, run: Run, tmp_path: Path, raw: bool
+) -> None:
+    (tmp_path / "a.txt").write_text("Once")
+    batch_id = run("submit", tmp_path / "a.txt", "--logprobs", "2", *["--raw"] * raw).stdout.strip()
+    work(local, logprobs=CONTENT)
+
+    choice = lines(run("export", batch_id, "--format", "openai").stdout)[0]["response"]["body"]["choices"][0]
+
+    if raw:
+        assert choice["logprobs"] == {
+            "tokens": ["an", " answer"],
+            "token_logprobs": [-0.5, -0.25],
+            "top_logprobs": [{"an": -0.5, "the": -1.5}, {}],
+            "text_offset": [0, 2],
+        }
+    else:
+        assert choice["logprobs"] == {"content": CONTENT, "refusal": None}
+
+
 def test_csv_is_one_line_a_sample_quoted_as_it_must(run: Run, batch: str) -> None:
     rows = list(csv.DictReader(io.StringIO(run("export", batch, "--format", "csv").stdout)))
     assert len(rows) == len(NAMES) + 1

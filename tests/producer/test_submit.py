@@ -251,6 +251,48 @@ def test_an_empty_directory_is_named_with_what_was_expected(local: Engine, run: 
     assert all_rows(local, Batch) == []
 
 
+def test_every_sampling_option_of_the_command_line_is_stored(local: Engine, run: Run, folder: Path) -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    (folder.parent / "point.json").write_text(json.dumps(schema))
+    numbers = ["--min-p=0.1", "--min-tokens=2", "--logprobs=3", "--stop-token-id=7", "--stop-token-id=8"]
+    penalties = ["--repetition-penalty=1.1", "--presence-penalty=0.5", "--frequency-penalty=-0.5"]
+    biases = ["--logit-bias", "198=-100", "--logit-bias", "5=2.5"]
+
+    batch_of(
+        run(
+            "submit", folder, *numbers, *penalties, *biases, "--response-format", folder.parent / "point.json"
+        )
+    )
+
+    (batch,) = all_rows(local, Batch)
+    assert batch.sampling == {
+        "min_p": 0.1,
+        "min_tokens": 2,
+        "logprobs": 3,
+        "stop_token_ids": [7, 8],
+        "repetition_penalty": 1.1,
+        "presence_penalty": 0.5,
+        "frequency_penalty": -0.5,
+        "logit_bias": {"198": -100, "5": 2.5},
+        "response_format": {"type": "json_schema", "json_schema": {"name": "point", "schema": schema}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        (["--response-format", "json"], {"type": "json_object"}),
+        (["--regex", "[a-z]+"], {"type": "regex", "regex": "[a-z]+"}),
+    ],
+)
+def test_a_format_needs_no_file(
+    local: Engine, run: Run, folder: Path, given: list[str], stored: dict[str, Any]
+) -> None:
+    batch_of(run("submit", folder, *given))
+    (batch,) = all_rows(local, Batch)
+    assert batch.sampling == {"response_format": stored}
+
+
 def test_a_missing_path_is_a_usage_error(run: Run) -> None:
     result = run("submit", "./nowhere")
     assert result.exit_code == 2

@@ -1,6 +1,7 @@
 """A worker's part, done by hand through the queue: real rows without a model."""
 
 from collections.abc import Container, Sequence
+from typing import Any
 
 from sqlalchemy import Engine
 
@@ -24,7 +25,9 @@ def register(engine: Engine, worker_id: str = "worker-1", pair_fingerprint: str 
     return worker_id
 
 
-def work(engine: Engine, failing: Container[str] = (), limit: int = 1000) -> Sequence[Claimed]:
+def work(
+    engine: Engine, failing: Container[str] = (), limit: int = 1000, **columns: Any
+) -> Sequence[Claimed]:
     """Claim and end what is pending: "an answer" for each sample, or a failure for those named."""
     with writing(engine) as conn:
         if not fleet.live_workers(conn):
@@ -38,7 +41,10 @@ def work(engine: Engine, failing: Container[str] = (), limit: int = 1000) -> Seq
             queue.Success(
                 prompt.lease,
                 "<user>as seen",
-                [dict(success(prompt.lease).samples[0], sample_index=index) for index in range(prompt.n)],
+                [
+                    dict(success(prompt.lease, **columns).samples[0], sample_index=index)
+                    for index in range(prompt.n)
+                ],
             )
             for prompt in good
         ]

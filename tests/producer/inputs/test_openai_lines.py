@@ -47,6 +47,30 @@ def test_a_completions_line_is_raw_text(tmp_path: Path) -> None:
     assert (items[0].text, items[0].messages) == ("Once", None)
 
 
+def test_every_option_of_a_body_is_taken(tmp_path: Path) -> None:
+    schema = {"name": "point", "schema": {"type": "object", "properties": {"x": {"type": "integer"}}}}
+    options = {
+        "presence_penalty": 0.5, "frequency_penalty": -0.5, "logit_bias": {"198": -100}, "logprobs": True,
+        "top_logprobs": 3, "response_format": {"type": "json_schema", "json_schema": schema},
+    }  # fmt: skip
+    items, bad = read_lines(tmp_path, line(CHAT | options))
+    assert not bad
+    assert items[0].sampling == {
+        "presence_penalty": 0.5,
+        "frequency_penalty": -0.5,
+        "logit_bias": {"198": -100},
+        "logprobs": 3,
+        "response_format": {"type": "json_schema", "json_schema": schema},
+    }
+
+
+def test_a_completions_line_s_logprobs_are_a_number(tmp_path: Path) -> None:
+    body = {"model": "m", "prompt": "Once", "logprobs": 2}
+    items, bad = read_lines(tmp_path, line(body, url="/v1/completions"))
+    assert not bad
+    assert items[0].sampling == {"logprobs": 2}
+
+
 def test_options_that_ask_for_nothing_are_let_through(tmp_path: Path) -> None:
     neutral = {
         "presence_penalty": 0, "frequency_penalty": 0.0, "stream": False, "logprobs": False, "logit_bias": {},
@@ -59,10 +83,16 @@ def test_options_that_ask_for_nothing_are_let_through(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (line(CHAT | {"presence_penalty": 0.5}), "option presence_penalty is not supported yet"),
+        (line(CHAT | {"presence_penalty": 3}), "option presence_penalty: input should be less than or equal"),
+        (line(CHAT | {"logit_bias": {"the": 1}}), "option logit_bias: string should match pattern"),
+        (line(CHAT | {"top_logprobs": 2}), "option top_logprobs: needs logprobs to be true"),
         (line(CHAT | {"stream": True}), "body option stream=True is not supported"),
         (line(CHAT | {"tools": [{"type": "function"}]}), "body option tools="),
-        (line(CHAT | {"response_format": {"type": "json_object"}}), "option response_format"),
+        (line(CHAT | {"response_format": {"type": "xml"}}), "option response_format: response_format type"),
+        (
+            line(CHAT | {"response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}}),
+            "option response_format: the JSON schema cannot be compiled: Unimplemented keys",
+        ),
         (line(CHAT | {"temprature": 1}), 'unknown option "temprature"'),
         (line(CHAT | {"temperature": 9}), "option temperature: input should be less than or equal to 2"),
         (line(CHAT, url="/v1/embeddings"), "url must be /v1/chat/completions or /v1/completions"),
