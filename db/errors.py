@@ -26,7 +26,7 @@ class ActionRefused(DatabaseError):
 
 
 class PairConflict(DatabaseError):
-    """A live worker serves the same pair name with another fingerprint."""
+    """A live worker or an open batch means another pair by the same name."""
 
 
 class ConfigError(Exception):

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from db.clock import now
 from db.errors import PairConflict
 from db.rows import columns
-from db.tables import Pair, Worker, WorkerState
+from db.tables import OPEN_BATCH, Batch, Pair, Worker, WorkerState
 
 LIVE_SECONDS = 30.0  # a worker whose heartbeat is older counts as gone
 
@@ -137,10 +137,11 @@ def register_pair(
     context_limit: int,
     worker_id: str | None = None,
 ) -> None:
-    """Record a pair as its worker resolved it, unless another live worker serves that name differently.
+    """Record a pair as its worker resolved it, unless a live worker or an open batch means another by it.
 
     Of two that start at the same moment the second gives way, and one is left.
     """
+    check_open_batches(conn, name, fingerprint)
     is_first = False
     for worker in live_workers(conn, name):
         if worker.id == worker_id:
@@ -164,6 +165,29 @@ def register_pair(
             updated_at=now(conn),
         )
     )
+
+
+def check_open_batches(conn: Connection, name: str, fingerprint: str) -> None:
+    """Raise PairConflict if a sealed batch that has not ended means the name as it was declared before.
+
+    Its prompts must not be answered by a pair that its rows do not name.
+    """
+    other = conn.execute(
+        select(Batch.id, Batch.pair_fingerprint)
+        .where(
+            Batch.pair == name,
+            Batch.status.in_(OPEN_BATCH),
+            Batch.sealed_at.is_not(None),
+            Batch.pair_fingerprint != fingerprint,
+        )
+        .limit(1)
+    ).one_or_none()
+    if other is not None:
+        raise PairConflict(
+            f"The pair {name!r} here has fingerprint {fingerprint}, but {other.id}, which has not ended, was "
+            f"submitted for {name!r} with fingerprint {other.pair_fingerprint}. Run it to its end with those "
+            f"settings, or `producer cancel {other.id}`, or give the changed pair another name."
+        )
 
 
 def get_pair(conn: Connection, name: str) -> PairRow | None:

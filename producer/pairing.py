@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from db.errors import PairConflict
-from db.fleet import get_pair, list_pairs, live_workers
+from db.fleet import check_open_batches, get_pair, list_pairs, live_workers
 from worker.wire.pairs import UnknownPair, fingerprint, load_pairs
 
 
@@ -35,6 +35,7 @@ def choose_pair(conn: Connection, name: str) -> ChosenPair:
                 f"with {worker.pair_fingerprint}; make [pairs.{name}] of specmill.toml the same on both, "
                 "or give one another name"
             )
+    check_open_batches(conn, name, wanted)
     same = served is not None and served.fingerprint == wanted
     return ChosenPair(
         name, wanted, len(workers), dict(served.generation_defaults) if served and same else None

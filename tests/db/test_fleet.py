@@ -5,12 +5,13 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Engine, update
 
-from db import fleet
+from db import actions, fleet
 from db.clock import now
 from db.connect import reading, writing
 from db.errors import PairConflict
+from db.queue import finish_batches
 from db.tables import Worker, WorkerState
-from tests.db.given import PAIR, worker
+from tests.db.given import PAIR, submitted, worker
 
 
 def live(database: Engine, pair: str | None = None) -> list[str]:
@@ -105,3 +106,15 @@ def test_the_eldest_is_the_first_that_claims(database: Engine) -> None:
     with reading(database) as conn:
         eldest = [name for name in ("draining", "first", "second") if fleet.is_eldest(conn, name, PAIR)]
     assert eldest == ["first"]
+
+
+def test_a_pair_is_not_redefined_under_a_batch_that_has_not_ended(database: Engine) -> None:
+    batch_id = submitted(database, "a", pair_fingerprint="f00d")
+    register(database, "f00d")
+    with pytest.raises(PairConflict, match=f"(?s)beef.*{batch_id}.*f00d.*producer cancel"):
+        register(database, "beef")
+    with writing(database) as conn:
+        actions.cancel(conn, batch_id)
+        actions.cancel_prompts(conn, batch_id)
+        finish_batches(conn)
+    register(database, "beef")

@@ -103,6 +103,18 @@ def test_a_pair_served_with_another_fingerprint_is_refused_with_both(
     assert "ef5e2370362c30b7" in result.stderr
 
 
+def test_a_pair_changed_under_an_unfinished_batch_is_refused_with_both(
+    fleet: Engine, run: Run, folder: Path, tmp_path: Path
+) -> None:
+    first = batch_of(run("submit", folder))
+    (tmp_path / "specmill.toml").write_text('[pairs.smollm2]\ntarget = { folder = "elsewhere" }\n')
+    result = run("submit", folder)
+    assert result.exit_code == 1
+    assert first in result.stderr
+    assert "ef5e2370362c30b7" in result.stderr
+    assert len(all_rows(fleet, Batch)) == 1
+
+
 def test_submitting_again_when_all_is_done_generates_nothing(fleet: Engine, run: Run, folder: Path) -> None:
     first = batch_of(run("submit", folder))
     work(fleet)
