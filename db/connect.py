@@ -41,7 +41,9 @@ def connect(url: str) -> Engine:
                 )
             timeout = float(str(parsed.query.get("timeout", BUSY_SECONDS)))
             engine = create_engine(
-                parsed.difference_update_query(["timeout"]), connect_args={"timeout": timeout}
+                parsed.difference_update_query(["timeout"]),
+                connect_args={"timeout": timeout},
+                hide_parameters=True,
             )
             event.listen(engine, "connect", _prepare_sqlite)
             event.listen(engine, "begin", _begin_sqlite)
@@ -49,7 +51,8 @@ def connect(url: str) -> Engine:
         case "postgresql":
             args = {key: value for key, value in POSTGRES_ARGS.items() if key not in parsed.query}
             try:
-                return create_engine(parsed, pool_pre_ping=True, connect_args=args)
+                # Parameters are prompts and answers: an error's text, which is logged, must not quote them.
+                return create_engine(parsed, pool_pre_ping=True, connect_args=args, hide_parameters=True)
             except ModuleNotFoundError:
                 raise DatabaseError(
                     f"{describe(url)} needs the PostgreSQL driver: pip install 'specmill[postgres]'"

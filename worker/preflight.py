@@ -7,6 +7,7 @@ from sqlalchemy import Engine
 
 from db import schema
 from db.connect import connect
+from db.explain import describe
 from db.settings import DatabaseSettings
 from worker.errors import ConfigurationError
 from worker.spool import Spool
@@ -43,5 +44,5 @@ def check(pair: str) -> Checked:
     database = DatabaseSettings()
     db = connect(database.url())
     schema.check(db)
-    spool = Spool(database.state_dir, db.url.render_as_string(hide_password=True))
+    spool = Spool(database.state_dir, describe(db.url))
     return Checked(declared, broker_url, settings.lease_seconds, db, spool)

@@ -1,7 +1,8 @@
 """The Celery app: Redis as a doorbell, with the settings that were measured to survive its faults."""
 
+import re
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import redis
 from celery import Celery
@@ -70,18 +71,22 @@ def queue_name(pair: str) -> str:
 
 def make_app(broker_url: str) -> Celery:
     """An app on this broker. It is never made the process-wide current app: two may live side by side."""
-    app = Celery("specmill", broker=broker_url, set_as_current=False)
+    app = Celery("specmill", broker=_verifying(broker_url), set_as_current=False)
     app.conf.update(SETTINGS)
     return app
 
 
-def describe_broker(url: str) -> str:
-    """The URL with its password hidden, for messages and logs."""
-    parts = urlsplit(url)
-    if parts.password is None:
+def _verifying(url: str) -> str:
+    """With TLS the server's certificate is verified; kombu's own default is to accept any."""
+    if urlsplit(url).scheme != "rediss" or "ssl_cert_reqs" in url:
         return url
-    user, _, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user.split(':')[0]}:***@{host}"))
+    return f"{url}{'&' if urlsplit(url).query else '?'}ssl_cert_reqs=required"
+
+
+def describe_broker(url: str) -> str:
+    """The URL with its passwords hidden, for messages and logs; also where one holds an unescaped / or @."""
+    hidden = re.sub(r"(://[^:/@]*):.*@", r"\1:***@", url)
+    return re.sub(r"(password=)[^&]*", r"\1***", hidden)
 
 
 def check_broker(url: str) -> list[str]:
@@ -107,7 +112,12 @@ def check_broker(url: str) -> list[str]:
         raise BrokerUnreachable(
             f"broker {shown} refused the login ({error}); check SPECMILL_BROKER_URL."
         ) from error
-    except (redis.RedisError, OSError, ValueError) as error:
+    except ValueError:  # its text would quote a part of the URL, which may be one of the password
+        raise BrokerUnreachable(
+            f"broker {shown} cannot be read as a URL; percent-encode what is special in its password, "
+            "and correct SPECMILL_BROKER_URL."
+        ) from None
+    except (redis.RedisError, OSError) as error:
         raise BrokerUnreachable(
             f"broker {shown} is unreachable ({error}); "
             "start the Redis or Valkey server, or correct SPECMILL_BROKER_URL."

