@@ -1,8 +1,11 @@
 """What a model's own generation_config says about sampling."""
 
+import logging
 from typing import Any
 
 from transformers import GenerationConfig
+
+log = logging.getLogger("specmill.engine")
 
 # How options are called there and here. The first hold only where the model samples.
 _SAMPLED = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p"}
@@ -28,7 +31,15 @@ _UNSERVED_SAMPLED = {"top_h": None, "typical_p": 1.0, "epsilon_cutoff": 0.0, "et
 
 
 def generation_defaults(config: GenerationConfig) -> dict[str, Any]:
-    """Sampling where nobody says otherwise; greedy where the model does not sample."""
+    """Sampling where nobody says otherwise; greedy where the model does not sample.
+
+    What it asks for beyond the options served here is not dropped in silence.
+    """
+    if unserved := unserved_defaults(config):
+        settings = ", ".join(f"{name}={value!r}" for name, value in unserved.items())
+        log.warning(
+            "the model's generation_config sets %s: this engine does not, and goes on without", settings
+        )
     names = _ALWAYS | (_SAMPLED if config.do_sample else {})
     given = {
         ours: value for name, ours in names.items() if (value := getattr(config, name, None)) is not None
@@ -37,7 +48,7 @@ def generation_defaults(config: GenerationConfig) -> dict[str, Any]:
 
 
 def unserved_defaults(config: GenerationConfig) -> dict[str, Any]:
-    """What it asks for beyond that, which this engine does not do."""
+    """What it sets that this engine does not do."""
     neutral = _UNSERVED | (_UNSERVED_SAMPLED if config.do_sample else {})
     return {
         name: value

@@ -27,11 +27,11 @@ def measure(logits: Tensor, tokens: Sequence[int], num_alternatives: Sequence[in
     """Of the tokens chosen from the model's logits [N, V]."""
     if logits.dtype != torch.float64:
         logits = logits.float()
-    logprobs = logits.log_softmax(-1)
+    total = logits.logsumexp(-1, keepdim=True)
     chosen = torch.tensor(tokens, device=logits.device).clamp(min=0)  # a row without a token fails later
-    own: list[float] = logprobs.gather(-1, chosen[:, None])[:, 0].tolist()
-    top = logprobs.topk(min(max(num_alternatives), logits.shape[-1]), dim=-1)
-    values: list[list[float]] = top.values.tolist()
+    own: list[float] = (logits.gather(-1, chosen[:, None]) - total)[:, 0].tolist()
+    top = logits.topk(min(max(num_alternatives), logits.shape[-1]), dim=-1)
+    values: list[list[float]] = (top.values - total).tolist()
     ids: list[list[int]] = top.indices.tolist()
     return [
         Measured(token, own[i], list(zip(ids[i][:wanted], values[i][:wanted], strict=True)))

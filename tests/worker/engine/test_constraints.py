@@ -18,11 +18,12 @@ from transformers import (
 
 from tests.worker.engine.running import GREEDY, generations, make_pair, make_requests
 from tests.worker.engine.test_sampling import assert_follows, dozen
-from tests.worker.engine.tiny import END, EOS, Kind, tiny_model
+from tests.worker.engine.tiny import END, EOS, Kind, tiny_model, tiny_tokenizer
 from worker.engine import Engine, Request, Sampling
 from worker.engine.constraints import Constraints, Span, constrain
 from worker.engine.defaults import generation_defaults, unserved_defaults
 from worker.engine.drafters import Proposal
+from worker.engine.grammar import Grammars
 from worker.engine.rows import Row
 from worker.engine.sampling import Draw, choose
 
@@ -207,7 +208,25 @@ def test_a_model_s_own_defaults_are_honoured():
     }
 
 
-def test_those_that_are_not_served_are_known_by_name():
+def test_those_that_are_not_served_are_warned_of_by_name(caplog: pytest.LogCaptureFixture):
     assert unserved_defaults(GenerationConfig(bos_token_id=1)) == {}
     config = GenerationConfig(do_sample=True, no_repeat_ngram_size=3, typical_p=0.9)
+
+    assert generation_defaults(config) == {"temperature": 1.0}
+
     assert unserved_defaults(config) == {"no_repeat_ngram_size": 3, "typical_p": 0.9}
+    assert "generation_config sets no_repeat_ngram_size=3, typical_p=0.9" in caplog.text
+
+
+def test_proposals_that_the_grammar_forbids_need_not_be_verified():
+    tokenizer = tiny_tokenizer()
+    sampling = Sampling(regex="the [ab]{2}!")
+    request = Request(0, (4,), sampling)
+    constraints = Constraints(request, {EOS}, Grammars(tokenizer, 320, {EOS, END}).start(sampling))
+    good, bad = (tokenizer.encode(text, add_special_tokens=False) for text in ("the ab!", "the aXb!"))
+
+    assert constraints.admissible(good) == good
+    assert constraints.admissible(bad) == bad[: bad.index(*tokenizer.encode("X", add_special_tokens=False))]
+    for token in good[:-1]:
+        assert not constraints.push(token)
+    assert constraints.push(good[-1])
