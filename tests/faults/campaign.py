@@ -10,6 +10,7 @@ import random
 import shutil
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -72,12 +73,16 @@ def play(stage: Stage, seeds: Sequence[str], stop: bool, keep: Path) -> Tally:
         if stage.pair != "table":
             answers |= rounds.undisturbed(site)
         for seed in seeds:
-            outcome = rounds.run(site, seed, stage.faults)
+            try:
+                outcome = rounds.run(site, seed, stage.faults)
+            except Exception as error:
+                traceback.print_exc(file=sys.stdout)
+                outcome = Outcome(seed, [], 0, 0.0, breaches=[f"the round ended with {error!r}"])
             tally.outcomes.append(outcome)
             print(outcome, flush=True)
             if outcome.breaches:
                 _keep(site, keep / seed)
-                if stop or rounds.is_stuck(site):
+                if stop or not outcome.faults or rounds.is_stuck(site):
                     print("the site is given up; the rest of its rounds is not played", flush=True)
                     break
         tally.bells.append(site.bells())

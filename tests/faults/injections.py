@@ -76,10 +76,13 @@ def kill_supervisor(site: Site, rng: random.Random) -> Fault:  # noqa: ARG001
     def kill() -> None:
         assert site.fleet is not None
         orphans.extend(site.workers())
+        site.orphans += orphans
         site.fleet.kill()
         site.fleet.wait()
 
     def start() -> None:
+        for orphan in orphans:
+            _send(orphan, signal.SIGCONT)  # another fault may have stopped it
         for orphan in psutil.wait_procs(orphans, 20)[1]:
             raise AssertionError(f"{orphan} outlived its supervisor")
         _bring_up(site)

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from worker.wire.app import make_app
 from worker.wire.bells import ring
 
 LEASE_SECONDS = 2.0
+MAX_ROWS = 16
 OPEN = ("validating", "in_progress", "finalizing", "cancelling")
 MODULES = {"table": "tests.faults.table_worker", "tiny": "tests.faults.real_worker"}
 
@@ -44,6 +45,7 @@ class Site:
     environment: dict[str, str]
     answer: Callable[[str, int], str]
     fleet: subprocess.Popen[bytes] | None = None
+    orphans: list[psutil.Process] = field(default_factory=list[psutil.Process])  # of killed supervisors
 
     @property
     def log(self) -> Path:
@@ -103,16 +105,16 @@ class Site:
         return journal.read(self.folder)
 
 
-def _declare(folder: Path) -> Path:
+def _declare(folder: Path, lease_seconds: float, max_rows: int) -> Path:
     path = folder / "specmill.toml"
     path.write_text(
         f"""
-        lease_seconds = {LEASE_SECONDS}
+        lease_seconds = {lease_seconds}
 
         [pairs.table]
         target = {{ folder = "{folder}" }}
         method = "none"
-        max_rows = 16
+        max_rows = {max_rows}
 
         [pairs.tiny]
         target = {{ folder = "{folder}/model" }}
@@ -131,10 +133,16 @@ def run_site(
     *,
     processes: int = 2,
     through_proxy: bool = False,
+    lease_seconds: float = LEASE_SECONDS,
+    max_rows: int = MAX_ROWS,
+    witness: bool = True,
     answer: Callable[[str, int], str],
     **environment: str,
 ) -> Generator[Site]:
-    """`database`: sqlite or postgres. `pair`: table, or tiny for the real engine on a tiny model."""
+    """`database`: sqlite or postgres. `pair`: table, or tiny for the real engine on a tiny model.
+
+    The witness costs about as much as what it watches: measurements do without.
+    """
     with folder_for_sockets() as folder, ExitStack() as cleanup:
         if pair == "tiny":
             from tests.worker.engine.tiny import save_tiny_model
@@ -160,10 +168,11 @@ def run_site(
         db = connect(url)
         cleanup.callback(db.dispose)
         schema.upgrade(db)
-        with writing(db) as conn:
-            audit.install(conn)
+        if witness:
+            with writing(db) as conn:
+                audit.install(conn)
         env = {name: value for name, value in os.environ.items() if not name.startswith("SPECMILL_")} | {
-            "SPECMILL_CONFIG": str(_declare(folder)),
+            "SPECMILL_CONFIG": str(_declare(folder, lease_seconds, max_rows)),
             "SPECMILL_STATE_DIR": str(folder / "state"),
             "SPECMILL_DATABASE_URL": url,
             "SPECMILL_BROKER_URL": f"redis://127.0.0.1:{ports[1]}/0" if ports else broker.url,
@@ -183,7 +192,7 @@ def run_site(
 def _end_fleet(site: Site) -> None:
     """With their supervisor stopped, nobody starts them again."""
     assert site.fleet is not None
-    workers = site.workers()
+    workers = [*site.workers(), *site.orphans]
     site.fleet.kill()
     site.fleet.wait()
     for worker in workers:
