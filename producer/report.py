@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from typing import Any
 
 from db import batches
 from db.connect import reading
@@ -9,6 +10,7 @@ from db.reports import Percentiles, Report, report
 from producer.console import emit, emit_json, plural
 from producer.database import open_database
 from producer.progress import clock
+from worker.wire.sampling import NEUTRAL
 
 
 def show_report(reference: str, as_json: bool) -> None:
@@ -31,8 +33,9 @@ def _summary(found: Report) -> Iterator[str]:
     yield f"  pair      {found.pair}, fingerprint {found.pair_fingerprint}"
     state = f"paused, {found.status}" if found.paused else found.status
     yield f"  status    {state}, {clock(found.wall_seconds)} {'taken' if found.ended_at else 'so far'}"
-    if found.sampling:
-        yield "  sampling  " + ", ".join(f"{name} {value}" for name, value in sorted(found.sampling.items()))
+    said = {name: value for name, value in found.sampling.items() if NEUTRAL.get(name) != value}
+    if said:
+        yield "  sampling  " + ", ".join(f"{name} {_short(value)}" for name, value in sorted(said.items()))
     states = [f"{count:,} {status}" for status, count in found.prompts.items() if count]
     reused = f"; {found.reused.prompts:,} reused" if found.reused.prompts else ""
     yield f"  prompts   {found.total_prompts:,}: {', '.join(states) or 'none'}{reused}"
@@ -112,6 +115,12 @@ def _workers(found: Report) -> Iterator[str]:
             for worker in found.workers
         ]
         yield from _table(("Worker", "prompts", "tokens"), rows)
+
+
+def _short(value: Any) -> str:
+    """A schema is not for one line."""
+    text = str(value)
+    return text if len(text) <= 80 else text[:79] + "…"
 
 
 def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

@@ -2,30 +2,30 @@
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict
 from typing import Any
 
 from worker.engine.errors import PromptError
 from worker.engine.types import Sampling
 from worker.wire.formats import regex_of, schema_of
+from worker.wire.sampling import NEUTRAL
 
 SEED_MASK = 2**63 - 1  # what a BIGINT column holds
 _BITS = 2**64 - 1
 
-# What every option is where nobody says; the wire's names and forms. `seed` and `n` have no such value.
-_NEUTRAL: dict[str, Any] = {
-    name: value
-    for name, value in asdict(Sampling()).items()
-    if name not in ("seed", "regex", "json_schema", "logprobs")
-} | {"stop": [], "logit_bias": {}, "stop_token_ids": [], "response_format": {"type": "text"}}
+# What every option is where nobody says; `seed` and `logprobs` have no such value.
+_UNSAID: dict[str, Any] = {
+    "temperature": Sampling().temperature,
+    "max_tokens": Sampling().max_tokens,
+    **NEUTRAL,
+}
 
 # `n` is the number of requests a prompt becomes, not a property of one.
-OPTIONS = {*_NEUTRAL, "logprobs", "seed", "n"}
+OPTIONS = {*_UNSAID, "logprobs", "seed", "n"}
 
 
 def resolve(defaults: Mapping[str, Any], *given: Mapping[str, Any] | None) -> dict[str, Any]:
     """Every option's value; what is given later wins. `seed` and `logprobs` only where somebody gave one."""
-    merged = deepcopy(_NEUTRAL)
+    merged = deepcopy(_UNSAID)
     for options in (defaults, *given):
         merged |= options or {}
     merged["stop"] = list(merged["stop"])

@@ -31,6 +31,10 @@ def test_later_options_win_one_by_one() -> None:
     )
 
 
+def test_what_nobody_says_is_the_engine_s_own_default() -> None:
+    assert to_engine(resolve({}), seed=0) == Sampling()
+
+
 def test_resolving_twice_changes_nothing() -> None:
     defaults = {"temperature": 0.6, "max_tokens": 512}
     resolved = resolve(defaults, {"seed": 5})

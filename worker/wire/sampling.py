@@ -20,6 +20,21 @@ MAX_SEED = 2**63 - 1  # what a BIGINT column holds
 MAX_LOGPROBS = 20
 MAX_TOKEN = 2**31 - 1
 
+# Of options that change what is generated, the values that do not.
+NEUTRAL: dict[str, Any] = {
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "logit_bias": {},
+    "min_tokens": 0,
+    "stop": [],
+    "stop_token_ids": [],
+    "response_format": {"type": "text"},
+}
+
 
 def _read_json(value: Any) -> Any:
     """A cell of a CSV file holds structure as JSON."""
