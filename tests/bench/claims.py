@@ -33,7 +33,8 @@ def fill(db: Engine) -> None:
             conn.execute(
                 text(
                     f"INSERT INTO prompts (position, {', '.join(columns)}) SELECT number, {copied} "
-                    "FROM prompts, generate_series(1, :last) AS number WHERE batch_id = :batch AND position = 0"
+                    "FROM prompts, generate_series(1, :last) AS number "
+                    "WHERE batch_id = :batch AND position = 0"
                 ),
                 {"last": QUEUED // BATCHES - 1, "batch": batch_id},
             )

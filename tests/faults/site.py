@@ -83,8 +83,10 @@ class Site:
             return sum(worker.state == "ready" for worker in fleet.live_workers(conn, self.pair, 5.0))
 
     def submit(self, prompts: Sequence[NewPrompt], priority: int = 1, window: timedelta | None = None) -> str:
-        new = NewBatch(None, "campaign", self.pair, "campaign", {}, {}, priority, None, window, seed=7)
         with writing(self.db) as conn:
+            pair = fleet.get_pair(conn, self.pair)
+            assert pair is not None
+            new = NewBatch(None, "campaign", pair.name, pair.fingerprint, {}, {}, priority, None, window, 7)
             batch_id = batches.create(conn, new)
             batches.add_prompts(conn, batch_id, 0, prompts)
             batches.seal(conn, batch_id, [], 0)
