@@ -101,25 +101,26 @@ class GrammarState:
 
     def admissible(self, proposal: Sequence[int]) -> int:
         """How many of the proposed tokens the grammar allows, from the first on."""
-        return cast(int, self._matcher.validate_tokens(list(proposal)))
+        return cast(int, self._matcher.deep_copy().validate_tokens(list(proposal)))
 
     def masks(self, ahead: Sequence[int], first: int) -> Tensor:
         """Bits of the tokens allowed after ahead[:first], ahead[:first + 1], ... ahead; all where that has
         left the grammar or ended, as nothing is emitted there. [len(ahead) - first + 1, words]"""
         bits = torch.full((len(ahead) - first + 1, self._words), -1, dtype=torch.int32)
+        # On a copy: a limit that a wrong proposal runs into is no error of this row.
+        matcher = self._matcher.deep_copy() if ahead else self._matcher
         consumed = 0
         for row, length in enumerate(range(first, len(ahead) + 1)):
             wanted = list(ahead[consumed:length])
-            taken: int = self._matcher.try_consume_tokens(wanted) if wanted else 0
-            consumed += taken
-            if taken < len(wanted) or self._matcher.is_stopped():
+            if wanted and matcher.try_consume_tokens(wanted) < len(wanted):
                 break
-            self._matcher.unsafe_compute_mask_ptr(bits[row].data_ptr(), 4 * self._words)
-            if self._matcher.is_error():  # a limit was hit: the row fails when it is committed
+            consumed = length
+            if matcher.is_stopped():
+                break
+            matcher.unsafe_compute_mask_ptr(bits[row].data_ptr(), 4 * self._words)
+            if matcher.is_error():  # a limit was hit: the row fails if it comes this far
                 bits[row:] = -1
                 break
-        if consumed:
-            self._matcher.rollback(consumed)
         return bits
 
 
