@@ -61,15 +61,22 @@ inline Floats scores16(const Bfloat16* query, const Bfloat16* keys, int64_t dim)
   return sums(sum);
 }
 
-// sums[q] += weights[q] * values, for Q queries and Z vectors of the value.
+// Ask for what is read next: between slots, and at each new block, the CPU does not foresee it.
+inline void fetch(const void* from, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char*)from + i);
+}
+
+// sums[q] += weights[q] * values, for Q queries and Z vectors of the value. `next` is as long as the values.
 template <int Q, int Z, typename T>
-inline void add_values(const float* weights, const T* values, int64_t dim, int64_t num_keys, float* sums) {
+inline void add_values(const float* weights, const T* values, int64_t dim, int64_t num_keys, float* sums,
+                       const T* next) {
   Floats total[Q][Z];
   for (int q = 0; q < Q; q++)
     for (int z = 0; z < Z; z++) total[q][z] = load(sums + q * dim + z * kLanes);
   for (int64_t j = 0; j < num_keys; j++) {
     Floats v[Z];
     for (int z = 0; z < Z; z++) v[z] = load(values + j * dim + z * kLanes);
+    if (next) fetch(next + j * dim, Z * kLanes * sizeof(T));
     for (int q = 0; q < Q; q++)
       for (int z = 0; z < Z; z++) total[q][z] += v[z] * weights[q * kBlock + j];
   }
@@ -78,11 +85,12 @@ inline void add_values(const float* weights, const T* values, int64_t dim, int64
 }
 
 template <int Q, typename T>
-void add_all_values(const float* weights, const T* values, int64_t dim, int64_t num_keys, float* sums) {
+void add_all_values(const float* weights, const T* values, int64_t dim, int64_t num_keys, float* sums,
+                    const T* next) {
   int64_t d = 0;
   for (; d + 4 * kLanes <= dim; d += 4 * kLanes)
-    add_values<Q, 4>(weights, values + d, dim, num_keys, sums + d);
-  for (; d < dim; d += kLanes) add_values<Q, 1>(weights, values + d, dim, num_keys, sums + d);
+    add_values<Q, 4>(weights, values + d, dim, num_keys, sums + d, next ? next + d : next);
+  for (; d < dim; d += kLanes) add_values<Q, 1>(weights, values + d, dim, num_keys, sums + d, (const T*)nullptr);
 }
 
 // Which keys a query sees: [first, end).
@@ -115,7 +123,7 @@ void copy_rows(const T* source, Strides strides, int64_t head, int64_t offset, i
 
 // Scores of a query with the block's keys become weights e^(score - highest); earlier sums are rescaled.
 template <int D, typename T>
-void weigh(Scratch<T>& s, int64_t q, const T* keys, int64_t block, int64_t num_keys, const Call& c) {
+void weigh(Scratch<T>& s, int64_t q, const T* keys, int64_t block, int64_t num_keys, const Call& c, const T* next) {
   float* weights = s.weights.data() + q * kBlock;
   int64_t low = std::max<int64_t>(s.spans[q].first - block, 0);
   int64_t high = std::min(s.spans[q].end - block, num_keys);
@@ -131,6 +139,8 @@ void weigh(Scratch<T>& s, int64_t q, const T* keys, int64_t block, int64_t num_k
   Floats score[kBlock / kLanes];
   for (int64_t j = 0; j < kBlock; j += kLanes) {
     Floats x = splat(-INFINITY);
+    if (next && j < num_keys)
+      fetch(next + j * c.value_dim, std::min<int64_t>(kLanes, num_keys - j) * c.value_dim * sizeof(T));
     if (j < high && j + kLanes > low) {
       const T* from = keys + j * c.key_dim;
       if (block + j + kLanes > c.positions) {
@@ -192,15 +202,18 @@ void attend_chunk(const Call& c, int64_t index, int64_t kv_head, Scratch<T>& s) 
     int64_t q = 0;
     while (q < n && s.spans[q].end <= block) q++;  // earlier queries of a chunk do not see its last keys
     int64_t first = q;
-    for (; q < n; q++) weigh<D>(s, q, keys + block * c.key_dim, block, num_keys, c);
-    for (q = first; q < n; q += kTogether) {
+    const T* from = values + block * c.value_dim;
+    for (; q < n; q++) weigh<D>(s, q, keys + block * c.key_dim, block, num_keys, c, q == first ? from : nullptr);
+    bool last = block + kBlock >= start + length;
+    const T* next = last ? (kv_head + 1 < c.kv_heads ? keys + c.positions * c.key_dim : nullptr)
+                         : keys + (block + kBlock) * c.key_dim;
+    for (q = first; q < n; q += kTogether, next = nullptr) {
       const float* weights = s.weights.data() + q * kBlock;
       float* sums = s.sums.data() + q * c.value_dim;
-      const T* from = values + block * c.value_dim;
       switch (std::min<int64_t>(kTogether, n - q)) {
-        case 3: add_all_values<3>(weights, from, c.value_dim, num_keys, sums); break;
-        case 2: add_all_values<2>(weights, from, c.value_dim, num_keys, sums); break;
-        default: add_all_values<1>(weights, from, c.value_dim, num_keys, sums);
+        case 3: add_all_values<3>(weights, from, c.value_dim, num_keys, sums, next); break;
+        case 2: add_all_values<2>(weights, from, c.value_dim, num_keys, sums, next); break;
+        default: add_all_values<1>(weights, from, c.value_dim, num_keys, sums, next);
       }
     }
   }
@@ -216,10 +229,11 @@ void attend_chunk(const Call& c, int64_t index, int64_t kv_head, Scratch<T>& s) 
 template <int D, typename T>
 void attend_all(const Call& c) {
   int64_t tasks = c.num_chunks * c.kv_heads;
+  int64_t grain = c.num_chunks > 8 ? c.kv_heads : 1;  // heads of a slot lie together
 #pragma omp parallel if (tasks > 1)
   {
     static thread_local Scratch<T> scratch;
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, grain)
     for (int64_t task = 0; task < tasks; task++)
       attend_chunk<D>(c, task / c.kv_heads, task % c.kv_heads, scratch);
   }

