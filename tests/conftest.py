@@ -7,11 +7,17 @@ from pathlib import Path
 
 import pytest
 import redis
+from hypothesis import settings
 from sqlalchemy import Engine
 
 from db import schema
 from db.connect import connect
 from tests.servers import create_database, drop_database, redis_binary, run_postgres, run_redis, run_valkey
+
+# No example is a timed test: machines are shared. With CI set, hypothesis fixes its seeds by itself.
+for profile in ("default", "ci"):
+    settings.register_profile(profile, settings.get_profile(profile), deadline=None)
+settings.load_profile(settings.get_current_profile_name())
 
 _names = (f"test_{number}" for number in itertools.count())
 
