@@ -26,6 +26,11 @@ SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 test-faults: .venv/dev-installed ## 200 seeded rounds of faults on real servers and processes (ROUNDS=, SEED=)
 	$(BIN)/python -m tests.faults.campaign --rounds $(ROUNDS) --seed $(SEED)
 
+MINUTES ?= 30
+
+soak: .venv/dev-installed ## A kill every 10 to 30 s for MINUTES=30: does anything grow?
+	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES)
+
 bench-submit: .venv/dev-installed ## 100,000 prompts into SQLite and PostgreSQL: rate and peak memory
 	$(BIN)/python -m tests.bench.submit
 

@@ -8,6 +8,7 @@ with exit code 1, after all rounds, unless --stop is given.
 import argparse
 import random
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -145,6 +146,8 @@ def main() -> None:
     parser.add_argument("--stop", action="store_true", help="stop a stage at its first breach")
     parser.add_argument("--keep", type=Path, default=Path(".faults"), help="where logs of failed rounds go")
     options = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGINT):  # the site is taken down in any event
+        signal.signal(number, lambda *_: sys.exit(1))
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
     print(f"seed {seed}, {options.rounds} rounds", flush=True)
     stages = [stage for stage in STAGES if options.stage in (None, stage.name)]
