@@ -16,12 +16,20 @@ from worker.engine.constraints import Constraints, make_constraints
 from worker.engine.deciding import decide
 from worker.engine.defaults import generation_defaults, unserved_defaults
 from worker.engine.detokenizer import Detokenizer, TokenDecoder
-from worker.engine.drafters import Drafter, DraftModel, GuardedDrafter, NoDrafter, PromptLookup
+from worker.engine.drafters import (
+    BestOf,
+    Drafter,
+    DraftModel,
+    GuardedDrafter,
+    NoDrafter,
+    PromptLookup,
+    SuffixDrafter,
+)
 from worker.engine.errors import EngineError
 from worker.engine.grammar import GrammarError, Grammars
 from worker.engine.loading import LoadedModel, draft_source, load_model
 from worker.engine.memory import check_fits
-from worker.engine.planner import verify_lengths
+from worker.engine.planner import Planner, make_planner
 from worker.engine.rows import Row, RowFailed
 from worker.engine.target import CachedModel, take_chunks
 from worker.engine.text import Message, render
@@ -36,8 +44,9 @@ Result = Generation | Failure
 class Engine:
     """A pair, loaded: continuous batching with speculative decoding. One thread uses it."""
 
-    def __init__(self, pair: Pair, drafter: Drafter | None = None) -> None:
+    def __init__(self, pair: Pair, drafter: Drafter | None = None, planner: Planner | None = None) -> None:
         """Load the pair's models; a `drafter` of one's own takes the place of the pair's method."""
+        self.speculation = True  # False: no drafting from the next step on
         check_fits(pair)
         self.pair = pair
         loaded = _load(pair, pair.target, pair.context_limit)
@@ -49,8 +58,9 @@ class Engine:
         self._decoder = TokenDecoder(loaded.tokenizer)
         self._target = CachedModel(loaded, pair.max_rows, self.context_limit)
         self._grammars = Grammars(loaded.tokenizer, self._target.vocab_size, self.eos_ids)
-        drafter = drafter or _make_drafter(pair, loaded, self._target.vocab_size)
-        self._drafter = GuardedDrafter(drafter, pair.gamma, self._target.vocab_size)
+        self._planner = planner or make_planner(pair, self._target)
+        drafter = drafter or _make_drafter(pair, loaded, self._target.vocab_size, self._planner)
+        self._drafter = GuardedDrafter(drafter, self._target.vocab_size)
         self._slots = Slots()
         self._capacity = Capacity(pair.max_rows)
         self._rows: list[Row] = []  # the last admitted is the last
@@ -163,14 +173,20 @@ class Engine:
     def _verify(self) -> list[Result]:
         """Propose, run the target over anchors and proposals, and commit what it accepts."""
         rows = sorted(self._rows, key=lambda row: row.slot)
-        proposals = self._drafter.propose(rows)
-        proposals = [p[:n] for p, n in zip(proposals, verify_lengths(proposals), strict=True)]
+        limits = self._planner.draft_limits(rows, self.speculation)
+        began = perf_counter()
+        drafts = self._drafter.propose(rows, limits)
+        drafted = perf_counter()
+        lengths = self._planner.verify_lengths(rows, drafts, drafted - began)
+        proposals = [draft.tokens[:length] for draft, length in zip(drafts, lengths, strict=True)]
         chunks = [
             Chunk(row.slot, row.cached, [row.tokens[-1], *proposal], num_logits=len(proposal) + 1)
             for row, proposal in zip(rows, proposals, strict=True)
         ]
         chosen = decide(self._target.forward(chunks), rows, proposals)
-        return self._commit(list(zip(rows, proposals, chosen, strict=True)))
+        results = self._commit(list(zip(rows, proposals, chosen, strict=True)))
+        self._planner.observe(len(rows), perf_counter() - drafted)
+        return results
 
     def _commit(self, commits: Sequence[tuple[Row, Sequence[int], list[int]]]) -> list[Result]:
         """Emit each row's tokens; a row whose processing fails ends alone."""
@@ -215,6 +231,7 @@ class Engine:
         self._rows.remove(row)
         self._slots.free(row.slot)
         self._drafter.forget(row)
+        self._planner.forget(row)
 
 
 def _load(pair: Pair, source: ModelSource, context_limit: int | None) -> LoadedModel:
@@ -228,13 +245,15 @@ def _load(pair: Pair, source: ModelSource, context_limit: int | None) -> LoadedM
     )
 
 
-def _make_drafter(pair: Pair, target: LoadedModel, vocab_size: int) -> Drafter:
+def _make_drafter(pair: Pair, target: LoadedModel, vocab_size: int, planner: Planner) -> Drafter:
     source = draft_source(pair)
     if source is not None:
         draft = _load(pair, source, None)
         check_draft(target, draft)
         context_limit = min(draft.context_limit, target.context_limit)
         return DraftModel(CachedModel(draft, pair.max_rows, context_limit), vocab_size)
+    if pair.method == "suffix":
+        return BestOf([PromptLookup(), SuffixDrafter()], planner.expected)
     return PromptLookup() if pair.method == "prompt_lookup" else NoDrafter()
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-Method = Literal["none", "prompt_lookup", "draft_model"]
+Method = Literal["none", "prompt_lookup", "suffix", "draft_model"]
 DType = Literal["float64", "float32", "bfloat16", "float16"]
 FinishReason = Literal["stop", "length"]
 

@@ -40,7 +40,7 @@ class PairSettings(_Table):
 
     target: Source
     draft: Source | None = None  # the small sibling of method "draft_model"
-    method: Literal["none", "prompt_lookup", "draft_model"] = "prompt_lookup"
+    method: Literal["none", "prompt_lookup", "suffix", "draft_model"] = "prompt_lookup"
     gamma: Annotated[int, Field(ge=1, le=64)] = 5  # proposals per row and step, at most
     dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
     context_limit: Annotated[int, Field(ge=2)] | None = None  # prompt and output together; the model's own

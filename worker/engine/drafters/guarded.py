@@ -2,57 +2,66 @@
 
 from collections.abc import Mapping, Sequence
 
-from worker.engine.drafters.protocol import Drafter, Proposal, Refusal
+from worker.engine.drafters.protocol import Draft, Drafter, Proposal, Refusal
 from worker.engine.rows import Row
+
+_NOTHING = Draft(())
 
 
 class GuardedDrafter:
     """Asks the drafter for the rows it still serves, for no more than a step can use."""
 
-    def __init__(self, drafter: Drafter, gamma: int, vocab_size: int) -> None:
+    def __init__(self, drafter: Drafter, vocab_size: int) -> None:
         self._drafter = drafter
-        self._gamma = gamma
         self._vocab_size = vocab_size
 
-    def propose(self, rows: Sequence[Row]) -> list[Sequence[int]]:
-        limits = {
+    def propose(self, rows: Sequence[Row], limits: Sequence[int]) -> list[Draft]:
+        """A proposal for each row, of no more tokens than its limit; at 0 the row is not asked about."""
+        useful = {
             row: limit
-            for row in rows
-            if row.spec_disabled_reason is None and (limit := min(self._gamma, row.draft_limit)) > 0
+            for row, most in zip(rows, limits, strict=True)
+            if row.spec_disabled_reason is None and (limit := min(most, row.draft_limit)) > 0
         }
-        proposals = self._ask(limits) if limits else {}
-        return [proposals.get(row, ()) for row in rows]
+        drafts = self._ask(useful) if useful else {}
+        return [drafts.get(row, _NOTHING) for row in rows]
 
     def forget(self, row: Row) -> None:
         self._drafter.forget(row)
 
-    def _ask(self, limits: Mapping[Row, int]) -> dict[Row, Sequence[int]]:
+    def _ask(self, limits: Mapping[Row, int]) -> dict[Row, Draft]:
         try:
             answers = self._drafter.propose(list(limits), list(limits.values()))
-            return dict(self._accept(row, answer) for row, answer in zip(limits, answers, strict=True))
+            return {
+                row: self._accept(row, limits[row], answer)
+                for row, answer in zip(limits, answers, strict=True)
+            }
         except Exception as error:
             if len(limits) == 1:
                 return {row: self._disable(row, f"the drafter failed: {_describe(error)}") for row in limits}
         # One row may be the cause: asked one by one, only that one loses its drafter.
-        proposals: dict[Row, Sequence[int]] = {}
+        drafts: dict[Row, Draft] = {}
         for row, limit in limits.items():
-            proposals |= self._ask({row: limit})
-        return proposals
+            drafts |= self._ask({row: limit})
+        return drafts
 
-    def _accept(self, row: Row, answer: Proposal) -> tuple[Row, Sequence[int]]:
+    def _accept(self, row: Row, limit: int, answer: Proposal) -> Draft:
         if isinstance(answer, Refusal):
-            return row, self._disable(row, answer.reason)
-        beyond = [token for token in answer if not 0 <= token < self._vocab_size]
+            return self._disable(row, answer.reason)
+        draft = answer if isinstance(answer, Draft) else Draft(answer)
+        beyond = [token for token in draft.tokens if not 0 <= token < self._vocab_size]
         if beyond:
-            return row, self._disable(
-                row, f"the drafter proposed {beyond[0]}, which is no token of the target"
-            )
-        return row, answer[: min(self._gamma, row.draft_limit)]
+            return self._disable(row, f"the drafter proposed {beyond[0]}, which is no token of the target")
+        tokens = draft.tokens[:limit]
+        if row.constraints is not None:
+            tokens = row.constraints.admissible(tokens)
+        if len(tokens) < len(draft.tokens):
+            return Draft(tokens, draft.match, draft.source)
+        return draft
 
-    def _disable(self, row: Row, reason: str) -> Sequence[int]:
+    def _disable(self, row: Row, reason: str) -> Draft:
         row.spec_disabled_reason = reason
         self._drafter.forget(row)
-        return ()
+        return _NOTHING
 
 
 def _describe(error: Exception) -> str:

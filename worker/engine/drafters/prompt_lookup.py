@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from worker.engine.drafters.protocol import Proposal
+from worker.engine.drafters.protocol import Draft, Proposal
 from worker.engine.rows import Row
 
 # The longest suffix of MIN_NGRAM to MAX_NGRAM tokens that occurred before decides.
@@ -22,10 +22,11 @@ class PromptLookup:
     def forget(self, row: Row) -> None:
         self._indexes.pop(row, None)
 
-    def _propose(self, row: Row, limit: int) -> list[int]:
+    def _propose(self, row: Row, limit: int) -> Draft:
         index = self._indexes.setdefault(row, NgramIndex())
         index.extend(row.tokens)
-        return index.continuation(row.tokens, limit)
+        match, follower = index.longest_match(row.tokens)
+        return Draft(index.continuation(row.tokens, limit, follower), match, "prompt_lookup")
 
 
 class NgramIndex:
@@ -37,17 +38,24 @@ class NgramIndex:
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Take in the tokens added since the last call."""
-        for follower in range(self._indexed, len(tokens)):
-            longest = tuple(tokens[max(0, follower - MAX_NGRAM) : follower])
-            for start in range(len(longest) - MIN_NGRAM + 1):
-                self._ends[longest[start:]] = follower
+        for length in range(MIN_NGRAM, MAX_NGRAM + 1):
+            first = max(self._indexed, length)  # the first follower that is new
+            starts = range(first - length, first)
+            ngrams = zip(*(tokens[start:] for start in starts), strict=False)  # the last has no follower
+            self._ends.update(zip(ngrams, range(first, len(tokens)), strict=False))
         self._indexed = len(tokens)
 
-    def continuation(self, tokens: Sequence[int], limit: int) -> list[int]:
-        """What followed the longest known suffix; a copy that reaches the end goes on with what it copied."""
+    def longest_match(self, tokens: Sequence[int]) -> tuple[int, int]:
+        """How many of the newest tokens are known, and where what followed them is; or (0, 0)."""
         for length in range(min(MAX_NGRAM, len(tokens)), MIN_NGRAM - 1, -1):
             follower = self._ends.get(tuple(tokens[-length:]))
             if follower is not None:
-                period = len(tokens) - follower
-                return [tokens[follower + i % period] for i in range(limit)]
-        return []
+                return length, follower
+        return 0, 0
+
+    def continuation(self, tokens: Sequence[int], limit: int, follower: int) -> list[int]:
+        """What followed; a copy that reaches the end goes on with what it copied. Nothing, if nothing did."""
+        if not follower:
+            return []
+        period = len(tokens) - follower
+        return [tokens[follower + i % period] for i in range(limit)]

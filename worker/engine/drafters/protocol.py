@@ -8,13 +8,22 @@ from worker.engine.rows import Row
 
 
 @dataclass(frozen=True, slots=True)
+class Draft:
+    """Proposed tokens, with what is known about how likely they are."""
+
+    tokens: Sequence[int]
+    match: int = 0  # so many of the row's newest tokens preceded them before; 0: not looked up
+    source: str = ""  # acceptance is estimated for each source apart
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """The drafter cannot serve this row any more."""
 
     reason: str
 
 
-Proposal = Sequence[int] | Refusal
+Proposal = Draft | Sequence[int] | Refusal
 
 
 class Drafter(Protocol):

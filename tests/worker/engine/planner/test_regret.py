@@ -1,0 +1,72 @@
+"""In a simulated world the planner is never far behind the best fixed choice, nor behind plain decoding."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.worker.engine.planner.simulation import GAMMA, Costs, Kind, SimulatedRow, run
+from worker.engine.planner import AdaptivePlanner, VerifyAll
+from worker.engine.planner.profiling import profiled_shapes
+
+CPU = Costs(lambda _, verified: 0.0094 + 0.00055 * (verified - 1))
+GPU = Costs(lambda _, verified: 0.010 + 0.00002 * verified)
+STEEP = Costs(lambda _, verified: 0.002 + 0.002 * verified)  # each token costs as much as a step: never pays
+DRAFT_MODEL = Costs(GPU.step, lambda rows, depth: depth * (0.0015 + 0.00001 * rows))
+
+CHAT = [Kind(0.35, (0.2, 0.5))]
+COPY = [Kind(0.95, (0.8, 0.97))]
+JUNK = [Kind(1.0, (0.05,))]
+MIXED = [Kind(0.3, (0.3,)), Kind(0.95, (0.95,))]
+NOISE = 0.1
+
+
+def rows(kinds: list[Kind], count: int, later: list[Kind] | None = None) -> Iterator[SimulatedRow]:
+    """Half-way the kinds may change."""
+    for index in range(count):
+        of = kinds if later is None or index < count // 2 else later
+        yield SimulatedRow(index, of[index % len(of)], 96)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "later", "costs", "in_flight"),
+    [
+        pytest.param(CHAT, None, CPU, 1, id="chat, one row"),
+        pytest.param(COPY, None, CPU, 1, id="copying, one row"),
+        pytest.param(COPY, None, CPU, 16, id="copying, few rows"),
+        pytest.param(CHAT, None, CPU, 32, id="chat, where it pays at few rows only"),
+        pytest.param(MIXED, None, CPU, 4, id="some rows copy, some do not"),
+        pytest.param(JUNK, None, GPU, 16, id="a drafter that knows nothing"),
+        pytest.param(CHAT, None, STEEP, 4, id="verifying never pays"),
+        pytest.param(JUNK, None, DRAFT_MODEL, 8, id="drafting never pays"),
+        pytest.param(COPY, None, DRAFT_MODEL, 8, id="drafting costs and pays"),
+        pytest.param(JUNK, COPY, CPU, 4, id="it begins to pay midway"),
+        pytest.param(COPY, JUNK, DRAFT_MODEL, 4, id="it ceases to pay midway"),
+    ],
+)
+def test_regret_against_the_best_fixed_choice_is_a_few_percent(
+    kinds: list[Kind], later: list[Kind] | None, costs: Costs, in_flight: int
+):
+    count = max(10, 2 * in_flight)
+    fixed = [
+        run(VerifyAll(gamma), rows(kinds, count, later), in_flight, costs, NOISE)
+        for gamma in range(GAMMA + 1)
+    ]
+    planner = AdaptivePlanner(GAMMA)
+    planner.costs.profile([(r, v, costs.step(r, v)) for r, v in profiled_shapes(in_flight, GAMMA)])
+
+    seconds = run(planner, rows(kinds, count, later), in_flight, costs, NOISE)
+
+    assert seconds <= 1.04 * min(fixed)
+    assert seconds <= 1.03 * fixed[0]
+
+
+def test_costs_are_learnt_without_a_profile():
+    fixed = run(VerifyAll(GAMMA), rows(COPY, 16), 4, GPU, NOISE)
+    assert run(AdaptivePlanner(GAMMA), rows(COPY, 16), 4, GPU, NOISE) <= 1.1 * fixed
+
+
+def test_without_speculation_nobody_is_asked():
+    planner = AdaptivePlanner(GAMMA)
+    row = SimulatedRow(0, COPY[0], 10)
+    assert planner.draft_limits([row], True) == [GAMMA]
+    assert planner.draft_limits([row], False) == [0]

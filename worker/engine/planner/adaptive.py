@@ -1,0 +1,126 @@
+"""Each step takes the plan that should give the most tokens a second, plain decoding among them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from worker.engine.drafters.protocol import Draft
+from worker.engine.planner.costs import DraftCosts, StepCosts
+from worker.engine.planner.search import Floats, Integers, best_cut
+from worker.engine.planner.survival import RunningRates, Stream, Survival
+from worker.engine.planner.worth import Worth
+
+MARGIN = 0.01  # of gain, before anything is verified: estimates err, and the best of many is flattered
+PROBE_SHARE = 0.005  # of the time goes into asking for rows that would not be asked for
+PROBE_STEPS = 100  # without verifying anything, or without plain decoding, and one step does
+_NEXT_TO_NOTHING = 0.004  # a drafter that takes less of a step is always asked, and to the full depth
+
+
+class AdaptivePlanner:
+    """Decides before drafting who is asked for proposals, and after it which of them are verified.
+
+    What was proposed and not verified is learnt from all the same, as the rows' tokens come. So trying is
+    needed only where nothing was proposed (drafting), and where nothing was timed (verifying, plain steps).
+    """
+
+    def __init__(self, gamma: int, survival: Survival | None = None, costs: StepCosts | None = None) -> None:
+        self._gamma = gamma
+        self.survival: Survival = survival or RunningRates(gamma)
+        self.costs = costs or StepCosts()
+        self._draft_costs = DraftCosts()
+        self._worth = Worth()
+        self._savings = 0.0  # seconds that may go into probes
+        self._since_plain = self._since_verified = 0
+        self._asked: list[int] = []  # of this step's rows, by index
+        self._depth = gamma
+        self._verified = 0
+
+    def draft_limits(self, rows: Sequence[Stream], speculation: bool) -> list[int]:
+        self.survival.settle(rows)
+        self._asked, self._depth = [], self._gamma
+        if not speculation or self._since_plain >= PROBE_STEPS:
+            return [0] * len(rows)
+        times = self.costs.times(len(rows), len(rows) * self._gamma)
+        everyone = self._draft_costs.seconds(len(rows), self._gamma)
+        if everyone <= _NEXT_TO_NOTHING * times[0]:
+            self._asked = list(range(len(rows)))
+        else:
+            self._depth = self._best_depth(len(rows), times)
+            self._asked = self._worth_asking(rows, float(times[0]))
+            self._probe(len(rows), float(times[0]))
+        limits = np.zeros(len(rows), dtype=np.int64)
+        limits[self._asked] = self._depth
+        return limits.tolist()
+
+    def verify_lengths(
+        self, rows: Sequence[Stream], drafts: Sequence[Draft], draft_seconds: float
+    ) -> list[int]:
+        lengths = np.zeros(len(rows), dtype=np.int64)
+        if self._asked:
+            self._draft_costs.observe(len(self._asked), self._depth, draft_seconds)
+            lengths = self._choose(rows, drafts, draft_seconds)
+        self._verified = len(rows) + int(lengths.sum())
+        return lengths.tolist()
+
+    def observe(self, num_rows: int, step_seconds: float) -> None:
+        self.costs.observe(num_rows, self._verified, step_seconds)
+        self._since_plain = 0 if self._verified == num_rows else self._since_plain + 1
+        self._savings += PROBE_SHARE * step_seconds
+
+    def expected(self, row: Stream, draft: Draft) -> float:
+        return self.survival.expected(row, draft)
+
+    def forget(self, row: Stream) -> None:
+        self.survival.forget(row)
+        self._worth.forget(row)
+
+    def _worth_asking(self, rows: Sequence[Stream], plain: float) -> list[int]:
+        """The rows, best first, that give the most tokens a second with what drafting for them takes."""
+        worth = self._worth.estimate(len(rows), rows)
+        order = np.argsort(-worth, kind="stable")
+        drafting = self._draft_costs.up_to(len(rows), self._depth)
+        tokens = len(rows) + np.concatenate(([0.0], worth[order].cumsum()))
+        return order[: int((tokens / (plain + drafting)).argmax())].tolist()
+
+    def _best_depth(self, num_rows: int, times: Floats) -> int:
+        """How far all rows should be drafted, by the pair's rates."""
+        survival = self.survival.typical()
+        depths = np.arange(1, self._gamma + 1)
+        drafting = np.array([self._draft_costs.seconds(num_rows, int(depth)) for depth in depths])
+        rates = num_rows * (1 + survival.cumsum()) / (times[num_rows * depths] + drafting)
+        return int(rates.argmax()) + 1
+
+    def _probe(self, num_rows: int, plain: float) -> None:
+        """Ask for the others too, once enough was saved for it."""
+        if len(self._asked) == num_rows:
+            return
+        price = self._draft_costs.seconds(num_rows, self._gamma)
+        price -= self._draft_costs.seconds(len(self._asked), self._depth)
+        self._savings = min(self._savings, max(2 * price, plain))
+        if self._savings >= price:
+            self._savings -= price
+            self._asked, self._depth = list(range(num_rows)), self._gamma
+
+    def _choose(self, rows: Sequence[Stream], drafts: Sequence[Draft], draft_seconds: float) -> Integers:
+        survival = self.survival.estimate(rows, drafts)
+        for row, draft in zip(rows, drafts, strict=True):
+            self.survival.watch(row, draft)
+        times = self.costs.times(len(rows), int(np.count_nonzero(survival)))
+        lengths = best_cut(survival, times, draft_seconds, margin=MARGIN)
+        if not lengths.any() and survival.any():
+            self._since_verified += 1
+            if self._since_verified >= PROBE_STEPS:
+                lengths = best_cut(survival, times, draft_seconds, at_least=1)
+        if lengths.any():
+            self._since_verified = 0
+        self._learn_worth(rows, survival, lengths, times)
+        return lengths
+
+    def _learn_worth(
+        self, rows: Sequence[Stream], survival: Floats, lengths: Integers, times: Floats
+    ) -> None:
+        """Each row's tokens less its share of the longer step, in tokens of plain decoding."""
+        admitted = int(lengths.sum())
+        price = len(rows) * (times[admitted] / times[0] - 1) / max(admitted, 1)
+        gains = (survival * (np.arange(self._gamma) < lengths[:, None])).sum(axis=1) - price * lengths
+        self._worth.learn(len(rows), [rows[index] for index in self._asked], gains[self._asked])

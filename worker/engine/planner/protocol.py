@@ -1,0 +1,60 @@
+"""What the engine asks of a planner. Every plan gives the same text: it decides only how fast."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from worker.engine.drafters.protocol import Draft
+from worker.engine.planner.survival import Stream
+
+
+class Planner(Protocol):
+    """Asked once before drafting and once after it, and told how long the step took."""
+
+    def draft_limits(self, rows: Sequence[Stream], speculation: bool) -> list[int]:
+        """How many tokens the drafter may propose for each row; 0: not asked. All 0 without speculation."""
+        ...
+
+    def verify_lengths(
+        self, rows: Sequence[Stream], drafts: Sequence[Draft], draft_seconds: float
+    ) -> list[int]:
+        """How many tokens of each row's proposal the target looks at; `draft_seconds` went into them."""
+        ...
+
+    def observe(self, num_rows: int, step_seconds: float) -> None:
+        """The step that was planned has run, and took so long, drafting aside."""
+        ...
+
+    def expected(self, row: Stream, draft: Draft) -> float:
+        """How many of the tokens will be accepted: the best of several proposals has the most."""
+        ...
+
+    def forget(self, row: Stream) -> None:
+        """The row has left."""
+        ...
+
+
+class VerifyAll:
+    """A fixed plan: up to gamma tokens a row, all verified. What the others are measured against."""
+
+    def __init__(self, gamma: int) -> None:
+        self._gamma = gamma
+
+    def draft_limits(self, rows: Sequence[Stream], speculation: bool) -> list[int]:
+        return [self._gamma if speculation else 0] * len(rows)
+
+    def verify_lengths(
+        self,
+        rows: Sequence[Stream],  # noqa: ARG002 (a fixed plan looks at nothing)
+        drafts: Sequence[Draft],
+        draft_seconds: float,  # noqa: ARG002
+    ) -> list[int]:
+        return [len(draft.tokens) for draft in drafts]
+
+    def observe(self, num_rows: int, step_seconds: float) -> None:
+        pass
+
+    def expected(self, row: Stream, draft: Draft) -> float:  # noqa: ARG002 (it knows none)
+        return float(draft.match)
+
+    def forget(self, row: Stream) -> None:
+        pass

@@ -1,0 +1,37 @@
+"""The planner of a pair, with the costs of its target."""
+
+import torch
+
+from worker.engine.attention import Chunk
+from worker.engine.planner.adaptive import AdaptivePlanner
+from worker.engine.planner.profiling import profile
+from worker.engine.planner.protocol import Planner, VerifyAll
+from worker.engine.target import CachedModel
+from worker.engine.types import Pair
+
+_CONTEXT = 128  # tokens before a profiled block
+
+
+def make_planner(pair: Pair, target: CachedModel) -> Planner:
+    if pair.method == "none":
+        return VerifyAll(pair.gamma)  # of nothing
+    planner = AdaptivePlanner(pair.gamma)
+    if pair.dtype != "float64":  # a dtype for proofs on tiny models: what their steps tell is enough
+        planner.costs.profile(profile(_passes_of(target), pair.max_rows, pair.gamma))
+    return planner
+
+
+class _passes_of:
+    """Verify passes over slots that no row has yet."""
+
+    def __init__(self, target: CachedModel) -> None:
+        self._target = target
+
+    @torch.inference_mode()
+    def __call__(self, rows: int, verified: int) -> None:
+        chunks: list[Chunk] = []
+        for slot in range(rows):
+            tokens = [0] * (verified // rows + (slot < verified % rows))
+            start = max(0, min(_CONTEXT, self._target.context_limit - len(tokens)))
+            chunks.append(Chunk(slot, start, tokens, num_logits=len(tokens)))
+        self._target.forward(chunks).argmax(dim=-1).tolist()
