@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from db import fleet
+from db.connect import reading
 from tests.faults import table
 from tests.faults.site import Site, run_site
 from tests.worker.queued import Queued, submit, workers
@@ -18,9 +20,18 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
 
 
 def ask(site: Site, texts: list[str]) -> Queued:
-    batch = submit(site.db, [{"text": text} for text in texts], site.pair, "table")
+    with reading(site.db) as conn:
+        pair = fleet.get_pair(conn, site.pair)
+    assert pair is not None
+    batch = submit(site.db, [{"text": text} for text in texts], pair.name, pair.fingerprint)
     site.ring(4)
     return batch
+
+
+def bring_back(site: Site) -> None:
+    assert site.postgres is not None
+    site.postgres.start()
+    site.db.dispose()  # the test's own connections are those of the server that went away
 
 
 def assert_each_has_its_answer(batch: Queued) -> None:
@@ -50,7 +61,7 @@ def test_a_database_that_stops_and_comes_back_is_survived(site: Site) -> None:
     site.postgres.stop(crash=False)
     spool = site.folder / "state" / "spool"
     until(lambda: list(spool.glob("*/*.json")), "results wait on the disk")
-    site.postgres.start()
+    bring_back(site)
     until(lambda: batch.batch.status == "completed", "the batch is complete")
     assert set(batch.statuses()) == {"succeeded"}
     assert_each_has_its_answer(batch)
@@ -77,7 +88,7 @@ def test_a_worker_told_to_stop_without_its_database_leaves_its_results_to_the_ne
     left = len(list(spool.glob("*/*.json")))
     assert f"{left} finished prompts wait in" in site.log.read_text()
 
-    site.postgres.start()
+    bring_back(site)
     done = batch.statuses().count("succeeded")
     site.start_fleet()
     until(lambda: batch.statuses().count("succeeded") >= done + left, "they are handed in")
