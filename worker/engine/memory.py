@@ -54,9 +54,7 @@ def available_memory(device: str) -> int:
     """Free bytes of a device; a container's limit counts as the machine's."""
     if torch.device(device).type == "cuda":
         if not torch.cuda.is_available():
-            raise EngineError(
-                f"there is no {device} here: torch {torch.__version__} sees no CUDA device"
-            )
+            raise EngineError(f"there is no {device} here: torch {torch.__version__} sees no CUDA device")
         return torch.cuda.mem_get_info(device)[0]
     return min(psutil.virtual_memory().available, _left_in_container())
 
