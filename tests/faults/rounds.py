@@ -73,6 +73,7 @@ def run(site: Site, seed: str, make: Sequence[Callable[[Site, random.Random], Fa
     triggers.forget(site.folder)
     end = time.monotonic() + END_SECONDS
     while site.is_open(batch_id) and time.monotonic() < end:
+        site.keep_fleet()
         time.sleep(0.05)
     deaths = sum(fault.deaths for fault in faults) + 3 * len(poisonous)
     statuses = ["completed", *["cancelled"] * cancels, *["expired"] * (window is not None)]

@@ -70,6 +70,11 @@ class Site:
                 start_new_session=True,
             )
 
+    def keep_fleet(self) -> None:
+        """As a service manager would: a fleet whose first start finds a server away ends, by design."""
+        if self.fleet is not None and self.fleet.poll() is not None:
+            self.start_fleet()
+
     def workers(self) -> list[psutil.Process]:
         """The worker processes that are alive now."""
         assert self.fleet is not None
