@@ -25,6 +25,7 @@ SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 
 test-faults: .venv/dev-installed ## 200 seeded rounds of faults on real servers and processes (ROUNDS=, SEED=)
 	$(BIN)/python -m tests.faults.campaign --rounds $(ROUNDS) --seed $(SEED)
+	$(BIN)/python -m pytest -m thorough tests/db/test_queue_machine.py
 
 MINUTES ?= 30
 
