@@ -1,17 +1,19 @@
 """Engines, and the two ways to talk to them: `writing` and `reading`."""
 
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from db.errors import DatabaseError
 from db.explain import describe, explain
 from db.settings import with_driver
 
+TRUSTED_SECONDS = 1.0  # a connection that served so lately is taken to be alive
 BUSY_SECONDS = 30  # how long SQLite waits for another writer
 
 # A server that vanished without a word is noticed within half a minute, not after the kernel's two hours.
@@ -52,11 +54,14 @@ def connect(url: str) -> Engine:
             args = {key: value for key, value in POSTGRES_ARGS.items() if key not in parsed.query}
             try:
                 # Parameters are prompts and answers: an error's text, which is logged, must not quote them.
-                return create_engine(parsed, pool_pre_ping=True, connect_args=args, hide_parameters=True)
+                engine = create_engine(parsed, connect_args=args, hide_parameters=True)
             except ModuleNotFoundError:
                 raise DatabaseError(
                     f"{describe(url)} needs the PostgreSQL driver: pip install 'specmill[postgres]'"
                 ) from None
+            event.listen(engine, "checkin", _note_idle)
+            event.listen(engine, "checkout", _refuse_stale)
+            return engine
         case other:
             raise DatabaseError(f"{describe(url)}: {other} is not supported; use SQLite or PostgreSQL.")
 
@@ -90,6 +95,25 @@ def _translated(engine: Engine) -> Generator[None]:
         if translated := explain(error, engine.url):
             raise translated from error
         raise
+
+
+def _note_idle(_connection: Any, record: ConnectionPoolEntry) -> None:
+    record.info["specmill_idle_since"] = time.monotonic()
+
+
+def _refuse_stale(connection: Any, record: ConnectionPoolEntry, _proxy: Any) -> None:
+    """A server that was restarted meanwhile has forgotten the connection.
+
+    Where it has just served nobody asks: a busy worker would spend one round trip in six on that.
+    """
+    idle_since = record.info.get("specmill_idle_since")
+    if idle_since is None or time.monotonic() - idle_since < TRUSTED_SECONDS:
+        return
+    try:
+        connection.execute("SELECT 1")
+        connection.rollback()
+    except Exception as error:  # whatever the driver makes of it, a fresh connection is the answer
+        raise DisconnectionError from error
 
 
 def _prepare_sqlite(connection: Any, _record: ConnectionPoolEntry) -> None:
