@@ -20,7 +20,7 @@ from db.connect import connect, reading, writing
 from db.tables import Batch
 from tests.faults import audit, journal, triggers
 from tests.faults.servers import Broker, HeldLock, Postgres, Proxy
-from tests.servers import folder_for_sockets, free_port
+from tests.servers import die_with_parent, folder_for_sockets, free_port
 from worker.wire.app import make_app
 from worker.wire.bells import ring
 
@@ -68,6 +68,7 @@ class Site:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=die_with_parent,
             )
 
     def keep_fleet(self) -> None:
