@@ -47,11 +47,11 @@ def end_batches(conn: Connection, batch_id: str | None = None) -> Sequence[str]:
     After completing prompts, call this in a transaction of its own: two workers that complete a batch's last
     prompts at once do not see each other's until both have committed.
     """
-    time = now(conn)
     lock = LOCK_ENDED if batch_id is None else LOCK_ENDED.where(Batch.id == batch_id)
     over = conn.execute(lock).scalars().all()
     if not over:
         return []
+    time = now(conn)
     ended = conn.execute(END, {"batches": over}).all()
     for row in ended:
         times = {Batch.finalizing_at: time, ENDED_AT[row.status]: time}

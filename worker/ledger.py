@@ -145,7 +145,9 @@ class Ledger:
         return self._transact(write)
 
     def pending(self) -> int | None:
-        return self._transact(lambda conn: queue.pending_count(conn, self._serving.pair))
+        """Prompts that wait, counted no further than this worker would ring for: a queue may be long."""
+        serving = self._serving
+        return self._transact(lambda conn: queue.pending_count(conn, serving.pair, at_most=serving.slots))
 
     def stop_worker(self) -> bool | None:
         def write(conn: Connection) -> bool:

@@ -12,7 +12,7 @@ from worker.spool import Result, Spool
 
 log = logging.getLogger("specmill.worker")
 
-GROUP = 32  # prompts written in one transaction, at most
+GROUP = 64  # prompts written in one transaction, at most
 
 
 class Outcomes:
