@@ -147,6 +147,7 @@ class Runner:
                 deadline = time.monotonic() + grace
                 self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
                 self._next_beat = 0.0  # say so at once
+                self._return_waiting()
             case BaseException():
                 self._error = event
             case _:
@@ -185,10 +186,19 @@ class Runner:
         """The engine had no memory for all its rows: what it cannot take soon goes back, at no cost."""
         has_shrunk = self._engine.max_rows < self._serving.max_rows
         while has_shrunk and self._room() < 0 and len(self._running) > 1:
-            _, last = self._running.popitem()
-            self._evict(last)
-            self._outcomes.give_back(last)
+            last = self._return_last()
             log.warning("prompt %s is returned: memory for it ran out", last.claimed.custom_id)
+
+    def _return_waiting(self) -> None:
+        """Draining: what has no row yet another worker can begin now, and the end here comes sooner."""
+        while self._room() < self._num_rows() and len(self._running) > 1:
+            self._return_last()
+
+    def _return_last(self) -> Running:
+        _, last = self._running.popitem()
+        self._evict(last)
+        self._outcomes.give_back(last)
+        return last
 
     # Claims
 
@@ -229,7 +239,10 @@ class Runner:
     def _room(self) -> int:
         """Free rows and one refill."""
         rows = sum(running.claimed.n - len(running.generations) for running in self._running.values())
-        return 2 * min(self._serving.max_rows, self._engine.max_rows) - rows
+        return 2 * self._num_rows() - rows
+
+    def _num_rows(self) -> int:
+        return min(self._serving.max_rows, self._engine.max_rows)
 
     def _start(self, claimed: Claimed, claim: Claim, arrived: float) -> None:
         claim.prompts.add(claimed.prompt_id)

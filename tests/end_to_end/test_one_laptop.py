@@ -107,7 +107,9 @@ def test_every_column_of_a_sample_holds_what_was_measured(state: Path, inputs: P
 def test_ctrl_c_drains_and_the_next_submit_continues_the_batch(state: Path, tmp_path: Path) -> None:
     inputs = tmp_path / "long"
     inputs.mkdir()
-    rows = [{"prompt": f"Tell a story about the number {n}.", "max_tokens": 8 + 24 * n} for n in range(12)]
+    # More than fit in flight (32), and only one of them short: however fast the machine is, some still
+    # wait when the first is done and the rest of those in flight are drained.
+    rows = [{"prompt": f"Tell a story about the number {n}.", "max_tokens": 48 if n else 8} for n in range(44)]
     (inputs / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     env = environment(state)
     command = [BIN / "producer", "submit", str(inputs)]
@@ -134,7 +136,7 @@ def test_ctrl_c_drains_and_the_next_submit_continues_the_batch(state: Path, tmp_
 
     assert again.returncode == 0, again.stderr
     assert query(state, "SELECT status, count(*) FROM batches GROUP BY status") == [("completed", 1)]
-    assert query(state, "SELECT count(*), count(DISTINCT prompt_id) FROM samples") == [(12, 12)]
+    assert query(state, "SELECT count(*), count(DISTINCT prompt_id) FROM samples") == [(44, 44)]
 
 
 def test_bad_items_are_named_and_the_good_ones_run(state: Path, inputs: Path) -> None:

@@ -182,6 +182,22 @@ def test_drain_finishes_what_is_held_and_claims_no_more(bench: Bench) -> None:
     assert "running" not in batch.statuses()
 
 
+def test_a_drain_returns_at_once_what_has_no_row_yet(bench: Bench) -> None:
+    """Four rows, eight prompts held: the four that wait in the engine are for others to begin."""
+    bench.engine.held = {f"question {n}" for n in range(20)}
+    batch = submit(bench.db, [{}] * 20)
+    for _ in range(2):
+        bench.runner.hear()
+    until(lambda: batch.statuses().count("running") == 8, "rows and a refill are claimed")
+    bench.runner.drain(grace=60)
+    until(lambda: batch.statuses().count("running") == 4, "the refill is returned")
+    assert batch.statuses()[:4] == ["running"] * 4
+    assert all(prompt.crashes == 0 for prompt in batch.prompts())
+    bench.engine.held.clear()
+    assert bench.runner.join(30)
+    assert batch.statuses().count("succeeded") == 4
+
+
 def test_when_the_grace_ends_the_rest_is_released(bench: Bench) -> None:
     bench.engine.held = {"question 0"}
     batch = submit(bench.db, [{}])
