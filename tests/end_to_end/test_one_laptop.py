@@ -109,7 +109,7 @@ def test_ctrl_c_drains_and_the_next_submit_continues_the_batch(state: Path, tmp_
     inputs.mkdir()
     # More than fit in flight (32), and only one of them short: however fast the machine is, some still
     # wait when the first is done and the rest of those in flight are drained.
-    rows = [{"prompt": f"Tell a story about the number {n}.", "max_tokens": 48 if n else 8} for n in range(44)]
+    rows = [{"prompt": f"Tell a story about the number {n}", "max_tokens": 48 if n else 8} for n in range(44)]
     (inputs / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     env = environment(state)
     command = [BIN / "producer", "submit", str(inputs)]
