@@ -5,7 +5,6 @@ cache; short chunks (verify blocks) then attend together, over a view of the slo
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -13,42 +12,12 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from worker.engine.cache import KeyValueCache
+from worker.engine.cache import Attends, Chunk
 from worker.engine.errors import EngineError
 
 ATTENTION = "specmill"
 # Chunks of at most so many tokens are padded to the longest of them and attend in one product per layer.
 _BATCHED_TOKENS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Consecutive tokens of one row, at positions start, start + 1, ... of its slot."""
-
-    slot: int
-    start: int
-    token_ids: Sequence[int]
-    num_logits: int  # logits are wanted for so many of its last tokens
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.token_ids)
-
-
-class Attends(Protocol):
-    """What `packed` is, the argument that travels through the model to each layer's attention."""
-
-    def attend(
-        self,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scaling: float | None,
-        window: int | None,
-    ) -> Tensor:
-        """Queries [1, H, T, D], keys and values [1, H_kv, T, D] -> [1, T, H, D]."""
-        ...
 
 
 def attention(
@@ -79,10 +48,17 @@ def attention(
 AttentionInterface.register(ATTENTION, attention)
 
 
+class Buffers(Protocol):
+    """Of each layer, as [slots, kv_heads, positions, dim]."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+
+
 class Pass:
     """One forward pass over chunks: where each token is written, and what it sees."""
 
-    def __init__(self, cache: KeyValueCache, chunks: Sequence[Chunk], device: str) -> None:
+    def __init__(self, cache: Buffers, chunks: Sequence[Chunk], device: str) -> None:
         self._cache = cache
         self._device = device
         self._masks: dict[tuple[int | None, int, int], Tensor] = {}

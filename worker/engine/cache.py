@@ -1,16 +1,24 @@
-"""Keys and values of all rows: one contiguous slot a row, in buffers that grow with rows and positions.
+"""What the engine asks of a cache of keys and values, whatever its layout; and who is in which slot."""
 
-Lengths are kept by the rows: what lies beyond a row's length is dead, and is overwritten when its turn comes.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
+from torch import Tensor, nn
 
-_SLOT_CHUNK = 4
-_POSITION_CHUNK = 256
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Consecutive tokens of one row, at positions start, start + 1, ... of its slot."""
+
+    slot: int
+    start: int
+    token_ids: Sequence[int]
+    num_logits: int  # logits are wanted for so many of its last tokens
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.token_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,61 +30,78 @@ class LayerShape:
     value_dim: int
 
 
-class KeyValueCache:
-    """Per layer, keys and values as [slots, kv_heads, positions, dim]."""
+class Attends(Protocol):
+    """What `packed` is, the argument that travels through the model to each layer's attention."""
 
-    def __init__(
+    def attend(
         self,
-        shapes: Sequence[LayerShape],
-        max_slots: int,
-        max_positions: int,
-        dtype: torch.dtype,
-        device: str,
-    ) -> None:
-        self.max_slots = max_slots
-        self.max_positions = max_positions
-        self._slots: int = 0
-        self._positions: int = 0
-        # Zeros, not garbage: a masked position still takes part in the products, and 0 * NaN is NaN.
-        self.keys = [torch.zeros(0, s.kv_heads, 0, s.key_dim, dtype=dtype, device=device) for s in shapes]
-        self.values = [torch.zeros(0, s.kv_heads, 0, s.value_dim, dtype=dtype, device=device) for s in shapes]
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scaling: float | None,
+        window: int | None,
+    ) -> Tensor:
+        """Queries [1, H, T, D], keys and values [1, H_kv, T, D] -> [1, T, H, D]."""
+        ...
 
-    def reserve(self, slots: int, positions: int) -> None:
-        """Make room for that many slots of that many positions."""
-        if slots <= self._slots and positions <= self._positions:
-            return
-        slots = max(self._slots, min(_round_up(slots, _SLOT_CHUNK), self.max_slots))
-        positions = max(self._positions, min(_round_up(positions, _POSITION_CHUNK), self.max_positions))
-        for buffers in (self.keys, self.values):
-            for layer, old in enumerate(buffers):
-                if old.shape[0] >= slots and old.shape[2] >= positions:
-                    continue  # grown before, when memory ran out at a later layer
-                new = old.new_zeros(slots, old.shape[1], positions, old.shape[3])
-                new[: old.shape[0], :, : old.shape[2]] = old[:slots]
-                buffers[layer] = new
-        self._slots, self._positions = slots, positions  # only now: what every layer has
 
-    def trim(self, slots: int) -> None:
-        """Give back the memory of all slots but the first so many."""
-        slots = min(self._slots, _round_up(slots, _SLOT_CHUNK))
-        self._slots = slots
-        for buffers in (self.keys, self.values):
-            for layer, old in enumerate(buffers):
-                if old.shape[0] > slots:
-                    buffers[layer] = old[:slots].clone()
+class Layout(Attends, Protocol):
+    """One forward pass over chunks: where each token is written, and what it sees."""
+
+    @property
+    def positions(self) -> Tensor:
+        """[T], of the chunks' tokens in their order."""
+        ...
+
+
+class CacheFull(Exception):
+    """What is held and what is asked for do not fit together."""
+
+
+class Cache(Protocol):
+    """Keys and values by slot and position. It drops nothing by itself: who uses it knows what is needed.
+
+    A slot holds its first so many positions, up to the highest written; those beyond a row's length are dead,
+    and are overwritten when their turn comes. What a row left behind stays until its slot is freed.
+    """
+
+    @property
+    def longest(self) -> int:
+        """Positions of a row that has the cache for itself."""
+        ...
+
+    def fits(self, ends: Mapping[int, int]) -> bool:
+        """Whether slots can grow to so many positions each, beside all that is held."""
+        ...
+
+    def reserve(self, chunks: Sequence[Chunk]) -> None:
+        """Make room for what a pass writes, and count it as held; raises CacheFull before any change."""
+        ...
+
+    def layout(self, chunks: Sequence[Chunk]) -> Layout:
+        """For a pass over chunks that room was made for."""
+        ...
+
+    def share(self, source: int, target: int, length: int) -> None:
+        """Let `target` hold the first `length` positions of `source` alone; they may be the same slot."""
+        ...
 
     def move(self, source: int, target: int, length: int) -> None:
-        """Copy a row's first positions to another slot. A row without any may be where no buffer is yet."""
-        if not length:
-            return
-        for buffer in (*self.keys, *self.values):
-            buffer[target, :, :length] = buffer[source, :, :length]
+        """The same, where the source is not needed any more."""
+        ...
+
+    def free(self, slot: int) -> None:
+        """Hold nothing there any more."""
+        ...
 
     def wipe(self, slot: int) -> None:
-        """Zero a slot that may hold NaN, which would outlive its row through masked positions."""
-        for buffer in (*self.keys, *self.values):
-            if slot < buffer.shape[0]:
-                buffer[slot].zero_()
+        """Free a slot that may hold NaN, which must not outlive its row through masked positions."""
+        ...
+
+    def trim(self, slots: int) -> None:
+        """Free all slots but the first so many, and give memory back where that is possible."""
+        ...
 
 
 class Slots:
@@ -110,7 +135,7 @@ class Holder(Protocol):
     cached: int
 
 
-def compact(slots: Slots, cache: KeyValueCache, holders: Sequence[Holder]) -> None:
+def compact(slots: Slots, cache: Cache, holders: Sequence[Holder]) -> None:
     """Move holders from the highest slots into holes: a pass over the slots in use computes no dead one."""
     for holder in sorted(holders, key=lambda holder: holder.slot, reverse=True):
         hole = slots.lowest_hole
@@ -119,7 +144,3 @@ def compact(slots: Slots, cache: KeyValueCache, holders: Sequence[Holder]) -> No
         cache.move(holder.slot, hole, holder.cached)
         slots.free(holder.slot)
         holder.slot = slots.take()
-
-
-def _round_up(number: int, step: int) -> int:
-    return -(-number // step) * step

@@ -8,8 +8,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from worker.engine.admission import check_request
-from worker.engine.attention import ATTENTION, Chunk
-from worker.engine.cache import Slots, compact
+from worker.engine.attention import ATTENTION
+from worker.engine.cache import Chunk, Slots, compact
 from worker.engine.capacity import Capacity
 from worker.engine.compatibility import check_draft
 from worker.engine.constraints import Constraints, make_constraints

@@ -7,10 +7,8 @@ import torch
 from torch import Tensor
 
 from worker.engine.architecture import inspect_model
-from worker.engine.attention import Chunk, Pass
-from worker.engine.cache import KeyValueCache
-from worker.engine.cpu.attention import CompiledPass
-from worker.engine.cpu.kernels import attention_kernels
+from worker.engine.cache import Cache, Chunk
+from worker.engine.contiguous import ContiguousCache
 from worker.engine.cpu.prepare import prepare
 from worker.engine.loading import LoadedModel
 
@@ -25,14 +23,13 @@ class CachedModel:
         self._device = str(loaded.model.device)
         shapes = inspect_model(loaded.model, loaded.name, context_limit)
         prepare(loaded.model, loaded.model.dtype, self._device)
-        self._kernels = attention_kernels(shapes, loaded.model.dtype, self._device)
-        self.cache = KeyValueCache(shapes, max_rows, context_limit, loaded.model.dtype, self._device)
+        self.cache: Cache = ContiguousCache(shapes, max_rows, context_limit, loaded.model.dtype, self._device)
         self.vocab_size = cast(int, self._model.get_input_embeddings().num_embeddings)
 
     def forward(self, chunks: Sequence[Chunk]) -> Tensor:
         """Write the chunks' keys and values; logits [N, V] of the positions wanted, in the chunks' order."""
-        self.cache.reserve(1 + max(c.slot for c in chunks), max(c.end for c in chunks))
-        layout = self._layout(chunks)
+        self.cache.reserve(chunks)
+        layout = self.cache.layout(chunks)
         token_ids = [token for chunk in chunks for token in chunk.token_ids]
         wanted: list[int] = []
         offset = 0
@@ -47,11 +44,6 @@ class CachedModel:
             packed=layout,
         )
         return output.logits[0]
-
-    def _layout(self, chunks: Sequence[Chunk]) -> Pass | CompiledPass:
-        if self._kernels:
-            return CompiledPass(self.cache, chunks, self._kernels)
-        return Pass(self.cache, chunks, self._device)
 
 
 def take_chunks(

@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.engine.cache import KeyValueCache, LayerShape, Slots, compact
+from worker.engine.cache import Chunk, LayerShape, Slots, compact
+from worker.engine.contiguous import ContiguousCache
 
 
 @dataclass
@@ -16,20 +17,24 @@ class Tenant:
     mark: float
 
 
-def small_cache(max_slots: int = 8, max_positions: int = 1000) -> KeyValueCache:
-    return KeyValueCache([LayerShape(2, 3, 5)] * 2, max_slots, max_positions, torch.float64, "cpu")
+def small_cache(max_slots: int = 8, max_positions: int = 1000) -> ContiguousCache:
+    return ContiguousCache([LayerShape(2, 3, 5)] * 2, max_slots, max_positions, torch.float64, "cpu")
+
+
+def chunks(slots: int, positions: int) -> list[Chunk]:
+    return [Chunk(slot, 0, [0] * positions, 0) for slot in range(slots)]
 
 
 def test_memory_is_taken_as_it_is_needed():
     cache = small_cache()
     assert cache.keys[0].numel() == 0
 
-    cache.reserve(1, 10)
+    cache.reserve(chunks(1, 10))
     assert cache.keys[0].shape == (4, 2, 256, 3)
     assert cache.values[1].shape == (4, 2, 256, 5)
     cache.keys[1][0, :, 9] = 7
 
-    cache.reserve(5, 990)
+    cache.reserve(chunks(5, 990))
     assert cache.keys[1].shape == (8, 2, 1000, 3)  # never beyond what the pair allows
     assert cache.keys[1][0, :, 9].eq(7).all()
     assert cache.keys[1].sum() == 7 * 2 * 3
@@ -39,7 +44,7 @@ def test_memory_is_taken_as_it_is_needed():
 def test_compaction_leaves_no_hole_and_moves_rows_whole(events: list[int | None]):
     """Each event lets a tenant in, or the n-th one out."""
     cache, slots = small_cache(), Slots()
-    cache.reserve(8, 4)
+    cache.reserve(chunks(8, 4))
     tenants: list[Tenant] = []
     for number, event in enumerate(events):
         if event is not None and event < len(tenants):
@@ -57,7 +62,7 @@ def test_compaction_leaves_no_hole_and_moves_rows_whole(events: list[int | None]
 
 def test_a_wiped_slot_holds_no_nan():
     cache = small_cache()
-    cache.reserve(2, 4)
+    cache.reserve(chunks(2, 4))
     cache.values[0][1] = torch.nan
     cache.wipe(1)
     assert cache.values[0].isfinite().all()

@@ -10,9 +10,9 @@ from torch import Tensor
 from tests.worker.engine.running import SEEDED, generations, make_pair, make_requests, outputs, run
 from tests.worker.engine.tiny import Kind
 from worker.engine import Engine, Failure, Request
-from worker.engine.attention import Chunk
-from worker.engine.cache import KeyValueCache, LayerShape
+from worker.engine.cache import Chunk, LayerShape
 from worker.engine.capacity import RECOVERY_SECONDS, Capacity
+from worker.engine.contiguous import ContiguousCache
 
 Folders = Callable[[Kind], Path]
 
@@ -122,20 +122,20 @@ def test_fewer_rows_are_tried_for_a_while_and_then_more_again():
 
 
 def test_a_cache_gives_its_memory_back_and_keeps_what_is_in_use():
-    cache = KeyValueCache([LayerShape(1, 2, 2)] * 2, 32, 512, torch.float32, "cpu")
-    cache.reserve(32, 300)
+    cache = ContiguousCache([LayerShape(1, 2, 2)] * 2, 32, 512, torch.float32, "cpu")
+    cache.reserve([Chunk(32 - 1, 0, [0] * 300, 0)])
     cache.keys[1][3] = 5.0
     cache.trim(5)
     assert [tuple(buffer.shape) for buffer in (*cache.keys, *cache.values)] == [(8, 1, 512, 2)] * 4
     assert cache.keys[1][3].min() == 5.0
-    cache.reserve(9, 300)
+    cache.reserve([Chunk(9 - 1, 0, [0] * 300, 0)])
     assert cache.keys[1].shape[0] == 12
     assert cache.keys[1][3].min() == 5.0
 
 
 def test_a_cache_that_could_not_grow_grows_later(monkeypatch: pytest.MonkeyPatch):
-    cache = KeyValueCache([LayerShape(1, 2, 2)] * 3, 32, 512, torch.float32, "cpu")
-    cache.reserve(4, 10)
+    cache = ContiguousCache([LayerShape(1, 2, 2)] * 3, 32, 512, torch.float32, "cpu")
+    cache.reserve([Chunk(4 - 1, 0, [0] * 10, 0)])
     new_zeros, left = torch.Tensor.new_zeros, 2
 
     def scarce(self: Tensor, *size: int) -> Tensor:
@@ -147,7 +147,7 @@ def test_a_cache_that_could_not_grow_grows_later(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(torch.Tensor, "new_zeros", scarce)
     with pytest.raises(torch.OutOfMemoryError):
-        cache.reserve(8, 300)
+        cache.reserve([Chunk(8 - 1, 0, [0] * 300, 0)])
     monkeypatch.undo()
-    cache.reserve(8, 300)
+    cache.reserve([Chunk(8 - 1, 0, [0] * 300, 0)])
     assert {tuple(buffer.shape) for buffer in (*cache.keys, *cache.values)} == {(8, 1, 512, 2)}

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from worker.engine.attention import Chunk, Pass
-from worker.engine.cache import KeyValueCache
+from worker.engine.attention import Buffers, Pass
+from worker.engine.cache import Chunk
 from worker.engine.cpu.kernels import Kernels
 
 # Longer chunks are left to torch's attention, whose products of many queries are better blocked.
@@ -16,7 +16,7 @@ _LONGEST = 256
 class CompiledPass:
     """Stands in for `Pass`."""
 
-    def __init__(self, cache: KeyValueCache, chunks: Sequence[Chunk], kernels: Kernels) -> None:
+    def __init__(self, cache: Buffers, chunks: Sequence[Chunk], kernels: Kernels) -> None:
         self._cache = cache
         self._kernels = kernels
         table: list[tuple[int, int, int, int]] = []

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from worker.engine.attention import Chunk
-from worker.engine.cache import Slots, compact
+from worker.engine.cache import Chunk, Slots, compact
 from worker.engine.constraints import Span, constrain
 from worker.engine.drafters.protocol import Proposal, Refusal
 from worker.engine.rows import Row

@@ -2,7 +2,7 @@
 
 import torch
 
-from worker.engine.attention import Chunk
+from worker.engine.cache import Chunk
 from worker.engine.planner.adaptive import AdaptivePlanner
 from worker.engine.planner.profiling import profile
 from worker.engine.planner.protocol import Planner, VerifyAll

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tests.worker.engine.tiny import Kind, tiny_model
-from worker.engine.attention import Chunk
-from worker.engine.cache import KeyValueCache, LayerShape
+from worker.engine.cache import Chunk, LayerShape
+from worker.engine.contiguous import ContiguousCache
 from worker.engine.cpu.attention import CompiledPass
 from worker.engine.cpu.kernels import kernels_for
 from worker.engine.cpu.linear import PackedLinear
@@ -33,11 +33,12 @@ def model_of(kind: Kind, dtype: torch.dtype, **config: Any) -> PreTrainedModel:
 
 
 def logits(model: PreTrainedModel, dtype: torch.dtype) -> Tensor:
-    cache = KeyValueCache([LayerShape(2, 32, 32)] * 2, 4, 256, dtype, "cpu")
-    cache.reserve(2, 64)
+    cache = ContiguousCache([LayerShape(2, 32, 32)] * 2, 4, 256, dtype, "cpu")
     kernels = kernels_for(dtype, "cpu")
     assert kernels is not None, "these tests need a C++ compiler"
-    layout = CompiledPass(cache, [Chunk(1, 0, TOKENS[:30], 30), Chunk(0, 0, TOKENS[30:], 10)], kernels)
+    chunks = [Chunk(1, 0, TOKENS[:30], 30), Chunk(0, 0, TOKENS[30:], 10)]
+    cache.reserve(chunks)
+    layout = CompiledPass(cache, chunks, kernels)
     with torch.inference_mode():
         return cast(Any, model)(
             input_ids=torch.tensor([TOKENS]),
