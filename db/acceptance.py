@@ -14,6 +14,21 @@ def acceptance_rate(accepted: int | None, drafted: int | None) -> float | None:
     return (accepted or 0) / drafted if drafted else None
 
 
+# Drafters without weights: where nothing repeats they are always wrong, and nothing is amiss.
+_LOOKUPS = ("prompt_lookup", "suffix")
+# A sibling that knows its target is right about every other token, a garbled one about one in thousands.
+_GARBLED_STEPS = 16
+_GARBLED_RATE = 0.02
+
+
+def is_garbled(method: str, num_spec_steps: int, drafted: int | None, accepted: int | None) -> bool:
+    """Whether a drafting model was wrong so often that its weights, or their use, must be."""
+    rate = acceptance_rate(accepted, drafted)
+    if rate is None or method in _LOOKUPS or num_spec_steps < _GARBLED_STEPS:
+        return False
+    return rate < _GARBLED_RATE
+
+
 def acceptance_columns(
     num_draft_tokens: int, num_accepted_draft_tokens: int, num_spec_steps: int, histogram: Sequence[int]
 ) -> dict[str, Any]:

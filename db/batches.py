@@ -68,6 +68,9 @@ class BatchRow:
     status: str
     input_errors: list[Any]
     num_input_errors: int
+    speedup_vs_baseline: float | None
+    speedup_low: float | None
+    speedup_high: float | None
     deadline: datetime | None
     created_at: datetime
     sealed_at: datetime | None

@@ -8,10 +8,12 @@ from typing import Any, TypeVarTuple
 
 from sqlalchemy import Connection, Select, func, select
 
-from db.acceptance import acceptance_length, acceptance_rate
+from db.acceptance import acceptance_length, acceptance_rate, is_garbled
 from db.batches import BatchRow, get
 from db.clock import now
 from db.counts import counts_by_status
+from db.flags import FlaggedGroup, flagged
+from db.speedups import block_speedups
 from db.tables import OPEN_BATCH, TERMINAL_PROMPT, Prompt, PromptStatus, Sample, Worker
 
 EXAMPLES = 3  # failed prompts shown for each error code
@@ -82,6 +84,7 @@ class DrafterTotals:
     num_accepted_draft_tokens: int | None
     acceptance_length: float | None
     acceptance_rate: float | None
+    garbled: bool  # a drafting model that was almost never right, over all rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +151,13 @@ class Report:
     first_token_seconds: Percentiles | None
     generation_seconds: Percentiles | None
     drafters: list[DrafterTotals]
+    speedup_vs_baseline: float | None  # measured by plain steps within the job
+    speedup_low: float | None
+    speedup_high: float | None
+    speedup_blocks: int  # of plain steps
     spec_disabled: dict[str, int]  # samples, by the reason why speculation was off
     finish_reasons: dict[str, int]
+    flagged: list[FlaggedGroup]
     failures: list[FailureGroup]
     slowest: list[SlowPrompt]
     workers: list[WorkerShare]
@@ -232,8 +240,13 @@ def report(conn: Connection, batch_id: str) -> Report:
         first_token_seconds=first_token,
         generation_seconds=generation,
         drafters=_drafters(conn, batch_id),
+        speedup_vs_baseline=batch.speedup_vs_baseline,
+        speedup_low=batch.speedup_low,
+        speedup_high=batch.speedup_high,
+        speedup_blocks=len(block_speedups(conn, batch_id)),
         spec_disabled=_count_by(conn, batch_id, Sample.spec_disabled_reason),
         finish_reasons=_count_by(conn, batch_id, Sample.finish_reason),
+        flagged=flagged(conn, batch_id),
         failures=_failures(conn, batch_id),
         slowest=_slowest(conn, batch_id),
         workers=_workers(conn, batch_id),
@@ -323,6 +336,7 @@ def _drafters(conn: Connection, batch_id: str) -> list[DrafterTotals]:
                 num_accepted_draft_tokens=None if accepted is None else int(accepted),
                 acceptance_length=acceptance_length(accepted, spec_steps),
                 acceptance_rate=acceptance_rate(accepted, drafted),
+                garbled=is_garbled(method, int(spec_steps), drafted, accepted),
             )
         )
     return drafters

@@ -44,6 +44,7 @@ class SampleRow:
     mean_acceptance_length: float | None
     draft_acceptance_rate: float | None
     rows_in_flight: float
+    quality_flag: str | None
     logprobs: list[Any] | None
     attempt: int
     worker_id: str

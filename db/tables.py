@@ -104,6 +104,9 @@ class Batch(Base):
     status: Mapped[str]
     input_errors: Mapped[list[Any]]  # bad items left out at submit: {"path", "line", "message"}, capped
     num_input_errors: Mapped[int]
+    speedup_vs_baseline: Mapped[float | None]  # what drafting brought, by its comparisons; NULL without any
+    speedup_low: Mapped[float | None]  # its bootstrap interval of 95%; NULL with a single block
+    speedup_high: Mapped[float | None]
     deadline: Mapped[datetime | None]
     created_at: Mapped[datetime]
     sealed_at: Mapped[datetime | None]  # the last row is in; only then are rows claimable
@@ -170,6 +173,13 @@ class Prompt(Base):
     rendered: Mapped[str | None]  # the prompt as the model saw it
 
 
+class QualityFlag(StrEnum):
+    """What makes a sample, or its acceptance, doubtful."""
+
+    REPEATS = "repeats_itself"  # it ends in the same few tokens over and over, which any drafter foresees
+    GARBLED = "drafts_rejected"  # a drafting model was almost never right: its weights or their use are wrong
+
+
 class Sample(Base):
     """One generation of a prompt. Acceptance columns are NULL, not 0, where nothing was drafted."""
 
@@ -199,6 +209,7 @@ class Sample(Base):
     mean_acceptance_length: Mapped[float | None]  # 1 + accepted / num_spec_steps
     draft_acceptance_rate: Mapped[float | None]  # accepted / drafted
     rows_in_flight: Mapped[float]  # mean over its steps
+    quality_flag: Mapped[str | None]
     text: Mapped[str]  # after the numbers: SQLite reads a long row from its beginning
     logprobs: Mapped[list[Any] | None]
     attempt: Mapped[int]
@@ -254,6 +265,30 @@ class Baseline(Base):
     device_name: Mapped[str]
     rows_in_flight: Mapped[int]
     tokens_per_second: Mapped[float]
+    measured_at: Mapped[datetime]
+
+
+class Comparison(Base):
+    """A block of plain steps within a job, beside the speculative steps around it, at equal rows in flight.
+
+    Tokens and seconds are those of all rows: with several batches in flight, each has the comparison.
+    """
+
+    __tablename__ = "comparisons"
+    __table_args__ = (UniqueConstraint("batch_id", "worker_id", "block", "rows_in_flight"),)
+
+    id: Mapped[int] = mapped_column(BigIntegerKey, primary_key=True, autoincrement=True)
+    batch_id: Mapped[str] = mapped_column(ForeignKey("batches.id", ondelete="CASCADE"))
+    worker_id: Mapped[str] = mapped_column(ForeignKey("workers.id"))
+    block: Mapped[int]  # of this worker; its numbers of rows are measured together
+    rows_in_flight: Mapped[int]
+    batches_in_flight: Mapped[int]
+    plain_steps: Mapped[int]
+    plain_tokens: Mapped[int]
+    plain_seconds: Mapped[float]
+    speculative_steps: Mapped[int]
+    speculative_tokens: Mapped[int]
+    speculative_seconds: Mapped[float]
     measured_at: Mapped[datetime]
 
 

@@ -24,7 +24,7 @@ def show_report(reference: str, as_json: bool) -> None:
 
 
 def as_text(found: Report) -> str:
-    sections = (_summary, _times, _speculation, _endings, _failures, _slowest, _workers)
+    sections = (_summary, _times, _speculation, _endings, _flagged, _failures, _slowest, _workers)
     return "\n\n".join("\n".join(lines) for section in sections if (lines := list(section(found))))
 
 
@@ -75,14 +75,35 @@ def _speculation(found: Report) -> Iterator[str]:
         ]
         header = ("Drafter", "samples", "tokens", "steps", "acceptance length", "acceptance rate")
         yield from _table(header, rows)
+    for drafter in found.drafters:
+        if drafter.garbled:
+            yield f"  {drafter.method} was almost never right: check that it was made for this target"
     for reason, count in found.spec_disabled.items():
         yield f"  off for {plural(count, 'sample')}: {reason}"
+    if found.speedup_vs_baseline is not None:
+        blocks = plural(found.speedup_blocks, "block")
+        yield f"Speed-up over plain decoding: {_speedup(found)}, by {blocks} of plain steps within the job"
+
+
+def _speedup(found: Report) -> str:
+    speedup = f"{found.speedup_vs_baseline:.2f}x"
+    if found.speedup_low is None:
+        return speedup
+    return f"{speedup} (95%: {found.speedup_low:.2f} to {found.speedup_high:.2f})"
 
 
 def _endings(found: Report) -> Iterator[str]:
     if found.finish_reasons:
         reasons = (f"{reason} {count:,}" for reason, count in found.finish_reasons.items())
         yield "Finish reasons: " + ", ".join(reasons)
+
+
+def _flagged(found: Report) -> Iterator[str]:
+    if found.flagged:
+        yield "Flagged"
+    for group in found.flagged:
+        yield f"  {group.flag}: {plural(group.samples, 'sample')}, such as {', '.join(group.examples)}"
+        yield f"    {group.meaning}"
 
 
 def _failures(found: Report) -> Iterator[str]:

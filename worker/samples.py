@@ -4,6 +4,7 @@ from typing import Any
 
 from db.acceptance import acceptance_columns
 from worker.engine.types import Generation, TokenLogprob
+from worker.quality import quality_flag
 
 LEAST_LOGPROB = -9999.0  # OpenAI's word for impossible: JSON has no infinity
 
@@ -29,6 +30,7 @@ def to_columns(generation: Generation, seed: int, waited_seconds: float) -> dict
         "num_steps": generation.num_steps,
         "num_spec_steps": generation.num_spec_steps,
         "rows_in_flight": generation.rows_in_flight,
+        "quality_flag": quality_flag(generation),
         "logprobs": _content(generation),
         **acceptance_columns(
             generation.num_draft_tokens,

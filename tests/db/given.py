@@ -103,6 +103,7 @@ def sample(**changes: Any) -> dict[str, Any]:
         "num_steps": 4,
         "num_spec_steps": 4,
         "rows_in_flight": 2.0,
+        "quality_flag": None,
         "logprobs": None,
         **acceptance_columns(8, 6, 4, [0, 2, 2]),
     }

@@ -1,6 +1,6 @@
 """The rule of the acceptance columns."""
 
-from db.acceptance import acceptance_columns, acceptance_length, acceptance_rate
+from db.acceptance import acceptance_columns, acceptance_length, acceptance_rate, is_garbled
 
 
 def test_length_is_one_for_the_bonus_and_what_was_accepted_a_step() -> None:
@@ -27,3 +27,15 @@ def test_a_drafter_that_was_always_wrong_is_zero_not_null() -> None:
     assert columns["num_accepted_draft_tokens"] == 0
     assert columns["mean_acceptance_length"] == 1.0
     assert columns["draft_acceptance_rate"] == 0.0
+
+
+def test_a_drafting_model_that_is_hardly_ever_right_is_garbled() -> None:
+    assert is_garbled("draft_model", 16, 80, 1)
+    assert not is_garbled("draft_model", 16, 80, 8), "a poor one is not"
+    assert not is_garbled("draft_model", 15, 75, 0), "nor may bad luck be"
+    assert not is_garbled("draft_model", 0, None, None)
+
+
+def test_a_lookup_that_is_never_right_is_none_the_worse() -> None:
+    assert not is_garbled("prompt_lookup", 1000, 5000, 0)
+    assert not is_garbled("suffix", 1000, 5000, 0)

@@ -10,9 +10,10 @@ from sqlalchemy import Engine, text, update
 from db import batches, queue
 from db.acceptance import acceptance_columns
 from db.connect import reading, writing
+from db.flags import MEANINGS, FlaggedGroup
 from db.queue import Failed
 from db.reports import DrafterTotals, FailedPrompt, FailureGroup, Percentiles, Reused, progress, report
-from db.tables import Batch
+from db.tables import Batch, QualityFlag
 from tests.db.given import answered, claimed, new_batch, new_prompt, sample, submitted, worker
 
 
@@ -85,9 +86,33 @@ def test_rates_by_drafter_are_sums_over_sums(database: Engine, batch_id: str) ->
     with reading(database) as conn:
         drafters = report(conn, batch_id).drafters
     assert drafters == [
-        DrafterTotals("none", 1, 3, 4, 0, None, None, None, None),
-        DrafterTotals("prompt_lookup", 3, 30, 12, 9, 18, 13, 1 + 13 / 9, 13 / 18),
+        DrafterTotals("none", 1, 3, 4, 0, None, None, None, None, garbled=False),
+        DrafterTotals("prompt_lookup", 3, 30, 12, 9, 18, 13, 1 + 13 / 9, 13 / 18, garbled=False),
     ]
+
+
+def test_a_drafting_model_that_is_never_right_is_told_of_though_no_row_tried_it_for_long(
+    database: Engine,
+) -> None:
+    """The planner soon leaves it alone: row by row there is little to see."""
+    batch_id = submitted(database, *(f"p{number}" for number in range(10)))
+    worker(database)
+    columns = {"method": "draft_model", "num_spec_steps": 2, **acceptance_columns(10, 0, 2, [2])}
+    answered(database, claimed(database), **columns)
+    with reading(database) as conn:
+        (drafter,) = report(conn, batch_id).drafters
+    assert drafter.garbled
+
+
+def test_flagged_samples_are_counted_with_examples_and_what_the_flag_means(database: Engine) -> None:
+    batch_id = submitted(database, *(f"p{number}" for number in range(6)))
+    worker(database)
+    prompts = claimed(database)
+    answered(database, prompts[:5], quality_flag=QualityFlag.REPEATS)
+    answered(database, prompts[5:], quality_flag=None)
+    with reading(database) as conn:
+        found = report(conn, batch_id).flagged
+    assert found == [FlaggedGroup("repeats_itself", MEANINGS["repeats_itself"], 5, ["p0", "p1", "p2"])]
 
 
 def test_times_are_exact_percentiles(database: Engine, batch_id: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine
 
 from db.connect import writing
+from db.speedups import NewComparison, record
 from db.tables import Batch
 from producer.cli import COMMANDS
 from tests.producer.conftest import Run
@@ -128,6 +129,23 @@ def test_report_as_text_and_as_json(fleet: Engine, run: Run, prompts: Path) -> N
     told = json.loads(run("report", batch_id, "--json").stdout)
     assert told["prompts"]["failed"] == 1
     assert told["drafters"][0]["acceptance_length"] == 2.5
+
+
+def test_the_report_says_what_drafting_brought_and_which_samples_to_doubt(
+    fleet: Engine, run: Run, prompts: Path
+) -> None:
+    batch_id = submitted(run, prompts)
+    work(fleet, quality_flag="repeats_itself")
+    with writing(fleet) as conn:
+        # 2, 3 and 4 tokens in the time of one
+        blocks = [NewComparison(batch_id, n, 4, 1, 9, 36, 1.0, 9, 36 * n, 1.0) for n in (2, 3, 4)]
+        record(conn, "worker-1", blocks)
+    text = run("report", batch_id).stdout
+    assert "Speed-up over plain decoding: 3.00x (95%: 2.00 to 4.00), by 3 blocks of plain steps" in text
+    assert "repeats_itself: 3 samples, such as a, b, c\n    the output ends in a loop" in text
+    told = json.loads(run("report", batch_id, "--json").stdout)
+    assert (told["speedup_vs_baseline"], told["speedup_low"], told["speedup_blocks"]) == (3.0, 2.0, 3)
+    assert told["flagged"][0]["samples"] == 3
 
 
 def test_show_has_the_prompt_as_given_and_as_the_model_saw_it(fleet: Engine, run: Run, prompts: Path) -> None:

@@ -60,6 +60,9 @@ def upgrade() -> None:
         sa.Column("status", sa.Text(), nullable=False),
         sa.Column("input_errors", Json, nullable=False),
         sa.Column("num_input_errors", sa.Integer(), nullable=False),
+        sa.Column("speedup_vs_baseline", Double, nullable=True),
+        sa.Column("speedup_low", Double, nullable=True),
+        sa.Column("speedup_high", Double, nullable=True),
         sa.Column("deadline", UtcDateTime, nullable=True),
         sa.Column("created_at", UtcDateTime, nullable=False),
         sa.Column("sealed_at", UtcDateTime, nullable=True),
@@ -113,6 +116,34 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_workers"),
     )
     op.create_index("ix_workers_heartbeat_at", "workers", ["heartbeat_at"])
+    op.create_table(
+        "comparisons",
+        sa.Column("id", BigIntegerKey, autoincrement=True, nullable=False),
+        sa.Column("batch_id", sa.Text(), nullable=False),
+        sa.Column("worker_id", sa.Text(), nullable=False),
+        sa.Column("block", sa.Integer(), nullable=False),
+        sa.Column("rows_in_flight", sa.Integer(), nullable=False),
+        sa.Column("batches_in_flight", sa.Integer(), nullable=False),
+        sa.Column("plain_steps", sa.Integer(), nullable=False),
+        sa.Column("plain_tokens", sa.Integer(), nullable=False),
+        sa.Column("plain_seconds", Double, nullable=False),
+        sa.Column("speculative_steps", sa.Integer(), nullable=False),
+        sa.Column("speculative_tokens", sa.Integer(), nullable=False),
+        sa.Column("speculative_seconds", Double, nullable=False),
+        sa.Column("measured_at", UtcDateTime, nullable=False),
+        sa.ForeignKeyConstraint(
+            ["batch_id"], ["batches.id"], name="fk_comparisons_batch_id", ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(["worker_id"], ["workers.id"], name="fk_comparisons_worker_id"),
+        sa.PrimaryKeyConstraint("id", name="pk_comparisons"),
+        sa.UniqueConstraint(
+            "batch_id",
+            "worker_id",
+            "block",
+            "rows_in_flight",
+            name="uq_comparisons_batch_id_worker_id_block_rows_in_flight",
+        ),
+    )
     op.create_table(
         "prompts",
         sa.Column("id", BigIntegerKey, autoincrement=True, nullable=False),
@@ -195,6 +226,7 @@ def upgrade() -> None:
         sa.Column("mean_acceptance_length", Double, nullable=True),
         sa.Column("draft_acceptance_rate", Double, nullable=True),
         sa.Column("rows_in_flight", Double, nullable=False),
+        sa.Column("quality_flag", sa.Text(), nullable=True),
         sa.Column("text", sa.Text(), nullable=False),
         sa.Column("logprobs", Json, nullable=True),
         sa.Column("attempt", sa.Integer(), nullable=False),
