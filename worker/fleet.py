@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -28,7 +29,7 @@ HURRY_SECONDS = 5.0  # the same, once a second signal asked for haste
 class Patience:
     """How much dying is taken for bad luck."""
 
-    quick_seconds: float = 60.0  # a process that died younger than this died quickly
+    quick_seconds: float = 60.0  # a process that died younger than this, nothing done, died quickly
     quick_deaths: int = 5  # so many in a row are a crash loop
     first_pause: float = 1.0  # before a restart; doubled with every quick death
 
@@ -39,6 +40,7 @@ class _Post:
 
     device: Device
     process: subprocess.Popen[bytes] | None = None
+    lifeline: socket.socket | None = None  # its standard input; it says a word here when a prompt succeeds
     started_at: float = 0.0
     starts: int = 0
     quick_deaths: int = 0
@@ -89,21 +91,25 @@ class Fleet:
     def _start(self, post: _Post) -> None:
         post.starts += 1
         post.started_at = time.monotonic()
-        post.process = subprocess.Popen(
-            self._command(post.device),
-            env={**os.environ, **post.device.environment},
-            stdin=subprocess.PIPE,  # when we die, however suddenly, the process reads its end and drains
-            start_new_session=True,  # Ctrl-C reaches us alone, and we drain
-        )
+        post.lifeline, its_end = socket.socketpair()
+        with its_end:
+            post.process = subprocess.Popen(
+                self._command(post.device),
+                env={**os.environ, **post.device.environment},
+                stdin=its_end.fileno(),  # when we die, however suddenly, it reads the end and drains
+                start_new_session=True,  # Ctrl-C reaches us alone, and we drain
+            )
 
     def _bury(self, post: _Post, code: int, now: float) -> None:
         device = post.device.name
+        has_succeeded = _hung_up(post)
         if self._signals:
             return
         if code == EXIT_REFUSED and post.starts == 1:
             self._exit_code = EXIT_USAGE  # the process has said why
             return
-        quick = now - post.started_at < self._patience.quick_seconds
+        # A machine that can serve is in no crash loop: prompts that kill are counted one by one, and fail.
+        quick = not has_succeeded and now - post.started_at < self._patience.quick_seconds
         post.quick_deaths = post.quick_deaths + 1 if quick else 1
         # What served before and is refused now waits for its broker or database: not a crash, however often.
         if quick and code != EXIT_REFUSED and post.quick_deaths >= self._patience.quick_deaths:
@@ -147,6 +153,16 @@ class Fleet:
     def _tell(self, number: signal.Signals) -> None:
         for process in self._alive():
             process.send_signal(number)
+
+
+def _hung_up(post: _Post) -> bool:
+    """Close a dead process's lifeline; whether a prompt had succeeded in it."""
+    assert post.lifeline is not None
+    with post.lifeline:
+        try:
+            return bool(post.lifeline.recv(1, socket.MSG_DONTWAIT))
+        except (BlockingIOError, ConnectionError):  # a child of it still holds its end, or it ended unread
+            return False
 
 
 def _describe(code: int) -> str:

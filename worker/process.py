@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from types import FrameType
 
 from celery import Celery
@@ -57,6 +58,7 @@ class Process:
         self._runner: Runner | None = None
         self._draining = False
         self._died = False
+        self._has_succeeded = False
 
     def run(self) -> int:
         signal.signal(signal.SIGTERM, self._on_signal)
@@ -106,7 +108,9 @@ class Process:
             slots=self._concurrency,
             lease_seconds=checked.lease_seconds,
         )
-        runner = Runner(checked.db, serving, engine, checked.spool, ringer.ring, self._on_death)
+        runner = Runner(
+            checked.db, serving, engine, checked.spool, ringer.ring, self._on_success, self._on_death
+        )
         register_bell(app, runner)
         controller = make_controller(app, self._pair, worker_id, self._concurrency)
         reaper = Reaper(checked.db, self._pair, checked.lease_seconds, ringer.ring)
@@ -162,9 +166,17 @@ class Process:
         celery_state.should_stop = 1
         threading.Timer(LAST_RESORT_SECONDS, os._exit, args=(1,)).start()
 
+    def _on_success(self) -> None:
+        """Tell the fleet once that this machine can serve: dying later is no part of a crash loop."""
+        if not self._has_succeeded:
+            self._has_succeeded = True
+            with suppress(OSError):  # nobody's standard input, where no fleet started us
+                os.write(sys.stdin.fileno(), b".")
+
     def _follow_the_fleet(self) -> None:
         """The fleet holds our standard input's other end: when it closes, nobody is left to stop us."""
-        sys.stdin.buffer.read()
+        with suppress(ConnectionError):  # it died with our word unread
+            sys.stdin.buffer.read()
         os.kill(os.getpid(), signal.SIGTERM)
 
 

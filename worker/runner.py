@@ -10,7 +10,8 @@ from sqlalchemy import Engine
 
 from db.queue import Claimed
 from db.tables import WorkerState
-from worker.claims import Bell, Claim, Drain, Event, Retries, Running, SampleId
+from worker.claims import Bell, Claim, Compared, Drain, Event, Retries, Running, SampleId
+from worker.comparisons import Comparisons
 from worker.engine.errors import PromptError
 from worker.engine.types import Failure, Generation
 from worker.engine_thread import EngineThread, SteppingEngine
@@ -28,7 +29,10 @@ LONGEST_BEAT = 5.0  # seconds between heartbeats, at most
 
 
 class Runner:
-    """Tasks call `hear`, the process `drain`; `on_death` is told of an error that ends the runner."""
+    """Tasks call `hear`, the process `drain`.
+
+    `on_success` is told of each prompt that succeeds here, `on_death` of an error that ends the runner.
+    """
 
     def __init__(
         self,
@@ -37,14 +41,17 @@ class Runner:
         engine: SteppingEngine,
         spool: Spool,
         ring: Callable[[int], object],
+        on_success: Callable[[], object],
         on_death: Callable[[BaseException], None],
     ) -> None:
         self._serving = serving
         self._ledger = Ledger(db, serving)
         self._outcomes = Outcomes(self._ledger, spool)
+        self._comparisons = Comparisons(self._ledger)
         self._slots = Slots(serving.slots, ring, self._ledger.pending)
-        self._engine = EngineThread(engine, on_ended=self._put, on_death=self._put)
+        self._engine = EngineThread(engine, self._put, self._put, on_death=self._put)
         self._ring = ring
+        self._on_success = on_success
         self._on_death = on_death
         self._inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="runner", daemon=True)
@@ -100,6 +107,7 @@ class Runner:
         try:
             while not self._is_done():
                 self._turns += 1
+                self._comparisons.write()  # before the end of the batch that they are about
                 self._slots.settle(self._outcomes.write())
                 self._serve_bells()
                 self._receive()
@@ -148,6 +156,8 @@ class Runner:
                 self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
                 self._next_beat = 0.0  # say so at once
                 self._return_waiting()
+            case Compared(comparisons):
+                self._comparisons.note(comparisons)
             case BaseException():
                 self._error = event
             case _:
@@ -172,6 +182,8 @@ class Runner:
     def _end(self, running: Running) -> None:
         self._running.pop(running.claimed.prompt_id, None)
         failure = running.failure
+        if failure is None:
+            self._on_success()
         if failure is not None and self._retries.again(running.claimed.prompt_id, failure):
             log.warning("prompt %s is returned: %s", running.claimed.custom_id, failure.message)
             self._outcomes.give_back(running)
@@ -299,6 +311,7 @@ class Runner:
     def _leave(self) -> None:
         """Write what is finished. What is not goes back, unless the engine died: that counts as a crash."""
         self._ledger.try_now()
+        self._comparisons.write()
         self._slots.settle(self._outcomes.write())
         unfinished = list(self._running.values())
         for running in unfinished:

@@ -24,6 +24,7 @@ class Bench:
         self.spool = spool
         self.engine = TableEngine(tiny_tokenizer(), max_rows)
         self.rung = 0
+        self.successes = 0
         self.death: BaseException | None = None
         defaults = {"temperature": 0.6, "top_p": 0.9, "max_tokens": 64}
         self.serving = Serving(
@@ -45,11 +46,14 @@ class Bench:
                 versions={},
                 state=WorkerState.READY,
             )
-        self.runner = Runner(db, self.serving, self.engine, spool, self.ring, self.die)
+        self.runner = Runner(db, self.serving, self.engine, spool, self.ring, self.succeed, self.die)
         self.runner.start()
 
     def ring(self, count: int) -> None:
         self.rung += count
+
+    def succeed(self) -> None:
+        self.successes += 1
 
     def die(self, error: BaseException) -> None:
         self.death = error

@@ -72,6 +72,19 @@ def test_a_crash_loop_ends_loudly(starts: Path, caplog: pytest.LogCaptureFixture
     assert "died 3 times in a row" in caplog.records[-1].message
 
 
+def test_prompts_that_kill_are_no_crash_loop_while_others_succeed(starts: Path) -> None:
+    """Every other process dies having completed something: never three in a row that did nothing."""
+    program = PROGRAM + (
+        "num = len(starts.read_text())\n"
+        "if num % 2: os.write(0, b'.')\n"
+        "if num < 9: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "os.kill(os.getppid(), signal.SIGTERM)\n"
+        "time.sleep(60)"
+    )
+    assert run(program, starts) == EXIT_DRAINED
+    assert starts.read_text() == "x" * 9
+
+
 def test_a_configuration_that_cannot_work_is_not_tried_again(starts: Path) -> None:
     assert run(REFUSE, starts) == EXIT_USAGE
     assert starts.read_text() == "x"

@@ -87,6 +87,7 @@ def test_a_final_failure_fails_its_prompt_by_name_and_only_it(bench: Bench) -> N
     assert (failed.error_code, failed.error_message) == ("prompt_too_long", "question 1: prompt_too_long")
     assert [sample.custom_id for sample in batch.samples()] == ["p0", "p2"]
     assert batch.batch.status == "completed"
+    assert bench.successes == 2, "what succeeded tells the fleet that this machine can serve"
 
 
 def test_a_prompt_that_cannot_be_rendered_never_reaches_the_engine(bench: Bench) -> None:
