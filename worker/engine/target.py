@@ -8,9 +8,11 @@ from torch import Tensor
 
 from worker.engine.architecture import inspect_model
 from worker.engine.cache import Cache, Chunk
-from worker.engine.contiguous import ContiguousCache
+from worker.engine.caches import make_cache
 from worker.engine.cpu.prepare import prepare
+from worker.engine.cuda.graphs import graphs_for
 from worker.engine.loading import LoadedModel
+from worker.engine.transfer import to_device
 
 
 class CachedModel:
@@ -23,27 +25,36 @@ class CachedModel:
         self._device = str(loaded.model.device)
         shapes = inspect_model(loaded.model, loaded.name, context_limit)
         prepare(loaded.model, loaded.model.dtype, self._device)
-        self.cache: Cache = ContiguousCache(shapes, max_rows, context_limit, loaded.model.dtype, self._device)
+        self.cache: Cache = make_cache(shapes, max_rows, context_limit, loaded.model.dtype, self._device)
         self.vocab_size = cast(int, self._model.get_input_embeddings().num_embeddings)
+        self._graphs = graphs_for(self.cache, self._model, loaded.model.dtype)
 
     def forward(self, chunks: Sequence[Chunk]) -> Tensor:
         """Write the chunks' keys and values; logits [N, V] of the positions wanted, in the chunks' order."""
         self.cache.reserve(chunks)
+        wanted = to_device(torch.tensor(_wanted(chunks), dtype=torch.int64), self._device)
+        if self._graphs is not None and (logits := self._graphs.logits(chunks)) is not None:
+            return logits if len(wanted) == len(logits) else logits[wanted]
         layout = self.cache.layout(chunks)
-        token_ids = [token for chunk in chunks for token in chunk.token_ids]
-        wanted: list[int] = []
-        offset = 0
-        for chunk in chunks:
-            offset += len(chunk.token_ids)
-            wanted.extend(range(offset - chunk.num_logits, offset))
+        token_ids = torch.tensor([[token for chunk in chunks for token in chunk.token_ids]])
         output = self._model(
-            input_ids=torch.tensor([token_ids], device=self._device),
+            input_ids=to_device(token_ids, self._device),
             position_ids=layout.positions[None],
             use_cache=False,
-            logits_to_keep=torch.tensor(wanted, dtype=torch.int64, device=self._device),
+            logits_to_keep=wanted,
             packed=layout,
         )
         return output.logits[0]
+
+
+def _wanted(chunks: Sequence[Chunk]) -> list[int]:
+    """Which tokens of the pass logits are wanted of."""
+    wanted: list[int] = []
+    offset = 0
+    for chunk in chunks:
+        offset += len(chunk.token_ids)
+        wanted.extend(range(offset - chunk.num_logits, offset))
+    return wanted
 
 
 def take_chunks(
