@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from db.queue import Claimed, Failed, Lease, Success
+from worker.engine.proof import Comparison
 from worker.engine.types import Failure, Generation, Request
 from worker.errors import RETRY_LIMIT, is_retryable
 from worker.samples import to_columns
@@ -43,8 +44,15 @@ class Drain:
     grace: float
 
 
+@dataclass(frozen=True)
+class Compared:
+    """What a plain block of the engine's steps has shown."""
+
+    comparisons: Sequence[Comparison]
+
+
 # What the runner's thread waits for; an error is the engine's death.
-Event = Bell | Drain | BaseException | Sequence[Generation | Failure]
+Event = Bell | Drain | Compared | BaseException | Sequence[Generation | Failure]
 
 
 @dataclass(eq=False)

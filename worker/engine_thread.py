@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
+from worker.claims import Compared
+from worker.engine.proof import Comparison
 from worker.engine.types import Failure, Generation, Request
 from worker.errors import DeviceLost, tells_of_lost_device
 
@@ -30,6 +32,8 @@ class SteppingEngine(Protocol):
 
     def step(self) -> Sequence[Generation | Failure]: ...
 
+    def take_comparisons(self) -> Sequence[Comparison]: ...
+
 
 class EngineThread:
     """Runs an engine until `stop`. If the engine raises, the thread ends and says so through `on_death`."""
@@ -38,6 +42,7 @@ class EngineThread:
         self,
         engine: SteppingEngine,
         on_ended: Callable[[Sequence[Generation | Failure]], None],
+        on_compared: Callable[[Compared], None],
         on_death: Callable[[BaseException], None],
     ) -> None:
         # As of the last step, for whoever watches.
@@ -47,6 +52,7 @@ class EngineThread:
         self.is_stepping = False
         self._engine = engine
         self._on_ended = on_ended
+        self._on_compared = on_compared
         self._on_death = on_death
         self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -92,6 +98,8 @@ class EngineThread:
         for output in ended:
             if isinstance(output, Failure) and tells_of_lost_device(output.message):
                 raise DeviceLost(output.message)  # every step from now on would fail its rows
+        if comparisons := self._engine.take_comparisons():  # told before the end of the rows they are about
+            self._on_compared(Compared(comparisons))
         return ended
 
     def _obey(self) -> bool:

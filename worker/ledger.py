@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from db import fleet, queue
+from db import fleet, queue, speedups
 from db.actions import paused_leases
 from db.connect import writing
 from db.errors import DatabaseUnreachable
 from db.queue import Claimed, Failed, Lease, Success
+from db.speedups import NewComparison
 from db.tables import WorkerState
 from worker.sampling import resolve
 from worker.serving import Serving
@@ -141,6 +142,15 @@ class Ledger:
                 return set()
             queue.release(conn, self._serving.worker_id, paused_leases(conn, leases))
             return queue.renew(conn, self._serving.worker_id, leases, self._serving.lease_seconds)
+
+        return self._transact(write)
+
+    def compare(self, comparisons: Sequence[NewComparison]) -> bool | None:
+        """Store what plain blocks of steps have shown of the batches that were in flight."""
+
+        def write(conn: Connection) -> bool:
+            speedups.record(conn, self._serving.worker_id, comparisons)
+            return True
 
         return self._transact(write)
 

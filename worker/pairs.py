@@ -15,6 +15,7 @@ def to_engine(pair: PairSettings, device: str) -> Pair:
         dtype=pair.dtype,
         context_limit=pair.context_limit,
         max_rows=pair.max_rows,
+        baseline_share=pair.baseline_share,
         device=device,
         trust_remote_code=pair.trust_remote_code,
     )

@@ -28,6 +28,7 @@ def prepare(claimed: Claimed, serving: Serving) -> Prepared:
             rendered.token_ids,
             sampling,
             sample_index=index,
+            group=claimed.batch_id,
         )
         for index in range(claimed.n)
     ]

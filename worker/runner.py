@@ -49,7 +49,7 @@ class Runner:
         self._outcomes = Outcomes(self._ledger, spool)
         self._comparisons = Comparisons(self._ledger)
         self._slots = Slots(serving.slots, ring, self._ledger.pending)
-        self._engine = EngineThread(engine, self._put, self._put, on_death=self._put)
+        self._engine = EngineThread(engine, on_ended=self._put, on_compared=self._put, on_death=self._put)
         self._ring = ring
         self._on_success = on_success
         self._on_death = on_death

@@ -67,6 +67,9 @@ class Engine:
         self._waiting.pop(request_id, None)
         self._rows.pop(request_id, None)
 
+    def take_comparisons(self) -> list[Any]:
+        return []
+
     def step(self) -> list[Any]:
         while self._waiting and len(self._rows) < self.max_rows:
             request_id, request = next(iter(self._waiting.items()))

@@ -7,6 +7,7 @@ from db.connect import writing
 from db.tables import WorkerState
 from tests.worker.engine.tiny import tiny_tokenizer
 from tests.worker.table_engine import TableEngine
+from worker.engine_thread import SteppingEngine
 from worker.runner import Runner
 from worker.serving import Serving
 from worker.spool import Spool
@@ -18,8 +19,16 @@ class Bench:
     """A runner between a database and a table-driven engine; counts the bells it rings."""
 
     def __init__(
-        self, db: Engine, spool: Spool, worker_id: str = "worker_1", *, max_rows: int = 4, slots: int = 2
+        self,
+        db: Engine,
+        spool: Spool,
+        worker_id: str = "worker_1",
+        *,
+        max_rows: int = 4,
+        slots: int = 2,
+        in_place: SteppingEngine | None = None,
     ) -> None:
+        """An engine of the tiny model may take the table's place."""
         self.db = db
         self.spool = spool
         self.engine = TableEngine(tiny_tokenizer(), max_rows)
@@ -46,7 +55,9 @@ class Bench:
                 versions={},
                 state=WorkerState.READY,
             )
-        self.runner = Runner(db, self.serving, self.engine, spool, self.ring, self.succeed, self.die)
+        self.runner = Runner(
+            db, self.serving, in_place or self.engine, spool, self.ring, self.succeed, self.die
+        )
         self.runner.start()
 
     def ring(self, count: int) -> None:

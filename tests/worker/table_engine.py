@@ -5,6 +5,7 @@ from collections.abc import Hashable, Sequence
 
 from transformers import PreTrainedTokenizerBase
 
+from worker.engine.proof import Comparison
 from worker.engine.types import Failure, Generation, Request
 
 
@@ -21,6 +22,7 @@ class TableEngine:
         self.deaths: set[str] = set()
         self.seen: list[tuple[str, Request]] = []
         self.cancelled: set[Hashable] = set()
+        self.comparisons: list[Comparison] = []  # told after the next step
         self._running: dict[Hashable, tuple[str, Request]] = {}
 
     @property
@@ -39,6 +41,10 @@ class TableEngine:
     def cancel(self, request_id: Hashable) -> None:
         self.cancelled.add(request_id)
         self._running.pop(request_id, None)
+
+    def take_comparisons(self) -> list[Comparison]:
+        made, self.comparisons = self.comparisons, []
+        return made
 
     def step(self) -> Sequence[Generation | Failure]:
         self.goes_on.wait()

@@ -30,6 +30,7 @@ from worker.engine.grammar import GrammarError, Grammars
 from worker.engine.loading import LoadedModel, draft_source, load_model
 from worker.engine.memory import check_fits
 from worker.engine.planner import Planner, make_planner
+from worker.engine.proof import Comparison, Proof
 from worker.engine.rows import Row, RowFailed
 from worker.engine.target import CachedModel, take_chunks
 from worker.engine.text import Message, render
@@ -44,7 +45,13 @@ Result = Generation | Failure
 class Engine:
     """A pair, loaded: continuous batching with speculative decoding. One thread uses it."""
 
-    def __init__(self, pair: Pair, drafter: Drafter | None = None, planner: Planner | None = None) -> None:
+    def __init__(
+        self,
+        pair: Pair,
+        drafter: Drafter | None = None,
+        planner: Planner | None = None,
+        proof: Proof | None = None,
+    ) -> None:
         """Load the pair's models; a `drafter` of one's own takes the place of the pair's method."""
         self.speculation = True  # False: no drafting from the next step on
         check_fits(pair)
@@ -61,6 +68,7 @@ class Engine:
         self._planner = planner or make_planner(pair, self._target)
         drafter = drafter or _make_drafter(pair, loaded, self._target.vocab_size, self._planner)
         self._drafter = GuardedDrafter(drafter, self._target.vocab_size)
+        self._proof = proof or Proof(0.0 if pair.method == "none" else pair.baseline_share)
         self._slots = Slots()
         self._capacity = Capacity(pair.max_rows)
         self._rows: list[Row] = []  # the last admitted is the last
@@ -98,15 +106,22 @@ class Engine:
         results = self._admit()
         unfinished = [row for row in self._rows if not row.is_prefilled]
         try:
-            if unfinished:
-                results += self._prefill(unfinished)
-            elif self._rows:
-                results += self._verify()
+            with self._proof.watch(list(self._rows)):
+                if unfinished:
+                    results += self._prefill(unfinished)
+                elif self._rows:
+                    results += self._verify()
         except (MemoryError, RuntimeError) as error:
             if not _is_out_of_memory(error):
                 raise
             results += self._make_room(error)
+        if not self.busy:
+            self._proof.rest()
         return results
+
+    def take_comparisons(self) -> list[Comparison]:
+        """What plain blocks of steps have shown since the last call; see the pair's `baseline_share`."""
+        return self._proof.take()
 
     def generate(
         self, prompts: Sequence[str | Sequence[Message]], sampling: Sampling | None = None, raw: bool = False
@@ -173,7 +188,7 @@ class Engine:
     def _verify(self) -> list[Result]:
         """Propose, run the target over anchors and proposals, and commit what it accepts."""
         rows = sorted(self._rows, key=lambda row: row.slot)
-        limits = self._planner.draft_limits(rows, self.speculation)
+        limits = self._planner.draft_limits(rows, self.speculation and not self._proof.is_plain)
         began = perf_counter()
         drafts = self._drafter.propose(rows, limits)
         drafted = perf_counter()

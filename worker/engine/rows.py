@@ -1,6 +1,6 @@
 """A row: one sample being generated, with all that is counted and timed about it."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from time import perf_counter
 
 from worker.engine.acceptance import count_accepted
@@ -55,6 +55,10 @@ class Row:
         self._num_draft_tokens = self._num_accepted_draft_tokens = 0
         self._histogram: list[int] = []
         self._rows_in_prefill = self._rows_in_steps = 0
+
+    @property
+    def group(self) -> Hashable:
+        return self.request.group
 
     @property
     def num_output(self) -> int:

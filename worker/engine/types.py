@@ -47,6 +47,7 @@ class Pair:
     dtype: DType = "float32"
     context_limit: int | None = None  # tokens, prompt and output together; None: the model's own
     max_rows: int = 32  # rows decoded at once
+    baseline_share: float = 0.02  # of steps that run plain, to measure what drafting brings; 0: none
     device: str = "cpu"
     trust_remote_code: bool = False
 
@@ -81,6 +82,7 @@ class Request:
     token_ids: tuple[int, ...]
     sampling: Sampling = field(default_factory=Sampling)
     sample_index: int = 0
+    group: Hashable = None  # requests of a group are measured together: those of a batch
 
 
 @dataclass(frozen=True, slots=True)

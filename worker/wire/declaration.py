@@ -46,6 +46,7 @@ class PairSettings(_Table):
     context_limit: Annotated[int, Field(ge=2)] | None = None  # prompt and output together; the model's own
     max_rows: Annotated[int, Field(ge=1)] = 32  # rows decoded at once
     max_tokens: Annotated[int, Field(ge=1)] = 512  # for prompts that name none
+    baseline_share: Annotated[float, Field(ge=0, le=0.5)] = 0.02  # of steps that run plain; 0: none
     trust_remote_code: bool = False
 
     @model_validator(mode="after")
