@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, select, text
 
 from db.connect import reading, writing
 from db.queue import Failed, complete
+from db.speedups import NewComparison, record
+from db.tables import Batch
 from producer.cli import main
 from tests.db.given import answered, claimed, submitted, worker
 from worker.wire.pairs import load_pairs
@@ -41,8 +43,8 @@ def answers(database: Engine, number: int) -> list[dict[str, Any]]:
         return [dict(row._mapping) for row in conn.execute(text(blocks("sql")[number]))]
 
 
-def test_there_are_five_queries() -> None:
-    assert len(blocks("sql")) == 5
+def test_there_are_six_queries() -> None:
+    assert len(blocks("sql")) == 6
 
 
 def test_query_did_speculation_pay(finished: Engine) -> None:
@@ -72,6 +74,16 @@ def test_query_how_latency_grows_with_the_rows_in_flight(finished: Engine) -> No
     (row,) = answers(finished, 4)
     assert (row["rows_in_flight"], row["samples"], row["queue"]) == (2, 2, 1.0)
     assert row["seconds_per_token"] == pytest.approx(0.08)
+
+
+def test_query_how_much_faster_than_plain_decoding(finished: Engine) -> None:
+    with writing(finished) as conn:
+        batch_id = conn.execute(select(Batch.id)).scalar_one()
+        blocks = [NewComparison(batch_id, n, 4, 1, 100, 400, 2.0, 50, 400 + 200 * n, 2.0) for n in (1, 2, 3)]
+        record(conn, "worker-1", blocks)
+    (row,) = answers(finished, 5)
+    assert (row["speedup_vs_baseline"], row["speedup_low"], row["speedup_high"]) == (2.0, 1.5, 2.5)
+    assert (row["rows_in_flight"], row["blocks"], row["speedup"]) == (4, 3, 2.0)
 
 
 def test_the_rows_are_read(tmp_path: Path) -> None:
