@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from worker.engine.noise import uniforms
+from worker.engine.transfer import to_device
 from worker.engine.types import Sampling
 
 # Tokens that run by themselves. Any number is exact: more cost noise, with fewer the rest wins more often.
@@ -35,7 +36,7 @@ def choose(logits: Tensor, draws: Sequence[Draw], candidates: int = CANDIDATES) 
     tokens = tokens[:, 0]
     sampled = [index for index, draw in enumerate(draws) if draw.sampling.temperature > 0]
     if sampled:
-        some = torch.tensor(sampled, device=logits.device)
+        some = to_device(torch.tensor(sampled), logits.device)
         chosen_draws = [draws[index] for index in sampled]
         tokens[some] = _sample(logits[some], highest[some], chosen_draws, candidates)
     return torch.where(highest[:, 0].isfinite(), tokens, NOT_FINITE)
@@ -44,11 +45,8 @@ def choose(logits: Tensor, draws: Sequence[Draw], candidates: int = CANDIDATES) 
 def _sample(logits: Tensor, highest: Tensor, draws: Sequence[Draw], candidates: int) -> Tensor:
     if logits.dtype not in (torch.float32, torch.float64):
         logits, highest = logits.float(), highest.float()
-    device = logits.device
-    temperatures = torch.tensor([[d.sampling.temperature] for d in draws], dtype=logits.dtype, device=device)
-    top_ks = torch.tensor([[d.sampling.top_k] for d in draws], device=device)
-    top_ps = torch.tensor([[d.sampling.top_p] for d in draws], dtype=torch.float64, device=device)
-    min_ps = torch.tensor([[d.sampling.min_p] for d in draws], dtype=torch.float64, device=device)
+    keys, top_ks, reals = _parameters(draws, logits.device)
+    temperatures, top_ps, min_ps = reals[:, :1].to(logits.dtype), reals[:, 1:2], reals[:, 2:]
 
     scores = (logits - highest) / temperatures
     vocabulary = scores.shape[-1]
@@ -59,7 +57,7 @@ def _sample(logits: Tensor, highest: Tensor, draws: Sequence[Draw], candidates: 
     total = weights.sum(-1, keepdim=True, dtype=torch.float64)
 
     filters = (top_ks > 0) | (top_ps < 1) | (min_ps > 0)
-    if candidates < vocabulary:
+    if candidates < vocabulary and any(_filters(draw.sampling) for draw in draws):
         beyond = torch.where(
             top_ks > 0, top_ks >= candidates, top_weights.sum(-1, keepdim=True) < top_ps * total
         )
@@ -76,16 +74,25 @@ def _sample(logits: Tensor, highest: Tensor, draws: Sequence[Draw], candidates: 
 
     rest_weights = weights.scatter_(-1, top_tokens, 0.0)
     rest = torch.where(filters, 0.0, rest_weights.sum(-1, keepdim=True, dtype=torch.float64))
-    return _race(top_weights, top_tokens, rest[:, 0], rest_weights, draws)
+    return _race(top_weights, top_tokens, rest[:, 0], rest_weights, keys)
+
+
+def _parameters(draws: Sequence[Draw], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Keys [N, 3], top-k [N, 1], and (temperature, top-p, min-p) [N, 3]; in two transfers."""
+    integers = [(d.sampling.seed, d.sample_index, d.position, d.sampling.top_k) for d in draws]
+    reals = [(d.sampling.temperature, d.sampling.top_p, d.sampling.min_p) for d in draws]
+    moved = to_device(torch.tensor(integers), device)
+    return moved[:, :3], moved[:, 3:], to_device(torch.tensor(reals, dtype=torch.float64), device)
+
+
+def _filters(sampling: Sampling) -> bool:
+    return sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0
 
 
 def _race(
-    top_weights: Tensor, top_tokens: Tensor, rest: Tensor, rest_weights: Tensor, draws: Sequence[Draw]
+    top_weights: Tensor, top_tokens: Tensor, rest: Tensor, rest_weights: Tensor, keys: Tensor
 ) -> Tensor:
-    device = top_tokens.device
-    seeds = torch.tensor([[draw.sampling.seed] for draw in draws], device=device)
-    samples = torch.tensor([[draw.sample_index] for draw in draws], device=device)
-    positions = torch.tensor([[draw.position] for draw in draws], device=device)
+    seeds, samples, positions = keys[:, :1], keys[:, 1:2], keys[:, 2:]
 
     uniform, _ = uniforms(seeds, samples, positions, top_tokens, _TOKEN_STREAM)
     arrivals = -uniform.log() / top_weights
