@@ -58,7 +58,8 @@ class PagedCache:
             self.store.copy(*copied)
 
     def move(self, source: int, target: int, length: int) -> None:
-        self.pages.move(source, target, length)
+        if copied := self.pages.move(source, target, length):
+            self.store.copy(*copied)
 
     def free(self, slot: int) -> None:
         self.pages.release(slot)

@@ -44,31 +44,35 @@ class Pages:
     def share(self, source: int, target: int, length: int) -> tuple[int, int] | None:
         """Let `target` hold the first positions of `source` and nothing else; they may be the same.
 
-        Full pages are shared. One that is not full is written on, and so must be a copy: the answer is (from,
-        to). Raises CacheFull, and `target` then holds nothing, if there is no page for it.
+        Full pages are shared. A last one that is not full will be written on, and is copied if others hold it:
+        the answer is (from, to). Raises CacheFull, having changed nothing, if there is no page for it.
         """
         pages = self._tables[source][: self._number(length)]
+        copies = length % self._page_tokens > 0 and self._has_others(pages[-1], target)
+        if (
+            copies
+            and not self._free
+            and all(p in pages or self._has_others(p, target) for p in self.of(target))
+        ):
+            raise CacheFull(f"1 page of {self._page_tokens} tokens, and none is free")
         for page in pages:
             self._holders[page] += 1
         self.release(target)
         self._tables[target] = pages
         self.changed.add(target)
-        if not length % self._page_tokens or self._holders[pages[-1]] == 1:
+        if not copies:
             return None
-        if not self._free:
-            self.release(target)
-            raise CacheFull(f"1 page of {self._page_tokens} tokens, and none is free")
         shared, pages[-1] = pages[-1], self._take()
         self._holders[shared] -= 1
         return shared, pages[-1]
 
-    def move(self, source: int, target: int, length: int) -> None:
-        """The same, where `source` then holds nothing; nothing is copied."""
+    def move(self, source: int, target: int, length: int) -> tuple[int, int] | None:
+        """The same, where `source` then holds nothing, and its last page need not be copied for its sake."""
         pages, self._tables[source] = self._tables[source], []
         self.release(target)
         self._tables[target] = pages
-        self.release(target, keep=length)
-        self.changed |= {source, target}
+        self.changed.add(source)
+        return self.share(target, target, length)
 
     def release(self, slot: int, keep: int = 0) -> list[int]:
         """Hold only the pages of the first `keep` positions; which pages nobody holds any more."""
@@ -82,6 +86,10 @@ class Pages:
         if dropped:
             self.changed.add(slot)
         return freed
+
+    def _has_others(self, page: int, slot: int) -> bool:
+        """Whether other slots hold it."""
+        return self._holders[page] > (page in self._tables[slot])
 
     def _take(self) -> int:
         page = self._free.pop()

@@ -41,28 +41,29 @@ class Books(RuleBasedStateMachine):
             self.wrote[slot].append(self.marks)
             self.memory[self.pages.of(slot)[position // PAGE], position % PAGE] = self.marks
 
-    @rule(source=slots, heir=slots, length=lengths)
-    def share(self, source: int, heir: int, length: int) -> None:
+    @rule(source=slots, heir=slots, length=lengths, moves=st.booleans())
+    def take_over(self, source: int, heir: int, length: int, moves: bool) -> None:
         length = min(length, len(self.wrote[source]))
+        before = [list(self.pages.of(slot)) for slot in range(SLOTS)]
         try:
-            copied = self.pages.share(source, heir, length)
+            copied = (self.pages.move if moves else self.pages.share)(source, heir, length)
         except CacheFull:
             assert self.pages.num_free == 0
-            assert not self.pages.of(heir)
-            self.wrote[heir] = []
+            if moves:  # all of it, then
+                self._hand_over(source, heir, len(self.wrote[source]), moves)
+            else:
+                assert [list(self.pages.of(slot)) for slot in range(SLOTS)] == before
             return
         if copied:
             for place in range(PAGE):
                 self.memory[copied[1], place] = self.memory.get((copied[0], place), 0)
-        self.wrote[heir] = self.wrote[source][:length]
+        self._hand_over(source, heir, length, moves)
 
-    @rule(source=slots, heir=slots, length=lengths)
-    def move(self, source: int, heir: int, length: int) -> None:
-        if source == heir:
-            return
-        length = min(length, len(self.wrote[source]))
-        self.pages.move(source, heir, length)
-        self.wrote[heir], self.wrote[source] = self.wrote[source][:length], []
+    def _hand_over(self, source: int, heir: int, length: int, moves: bool) -> None:
+        wrote = self.wrote[source][:length]
+        if moves:
+            self.wrote[source] = []
+        self.wrote[heir] = wrote
 
     @precondition(lambda self: any(self.wrote))
     @rule(slot=slots)
@@ -87,7 +88,7 @@ class Books(RuleBasedStateMachine):
 
 
 TestBooks = Books.TestCase
-TestBooks.settings = settings(max_examples=50, stateful_step_count=30)
+TestBooks.settings = settings(max_examples=150, stateful_step_count=30)
 
 
 def test_a_common_beginning_is_held_once():
