@@ -44,8 +44,8 @@ class Pages:
     def share(self, source: int, target: int, length: int) -> tuple[int, int] | None:
         """Let `target` hold the first positions of `source` and nothing else; they may be the same.
 
-        Full pages are shared. A last one that is not full will be written on, and is copied if others hold it:
-        the answer is (from, to). Raises CacheFull, having changed nothing, if there is no page for it.
+        Full pages are shared. A last one that is not full is written on: if others hold it too, it is copied,
+        and the answer is (from, to). Raises CacheFull, having changed nothing, if there is no page for it.
         """
         pages = self._tables[source][: self._number(length)]
         copies = length % self._page_tokens > 0 and self._has_others(pages[-1], target)
