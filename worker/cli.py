@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
@@ -117,6 +118,60 @@ def status(as_json: bool) -> None:
     from worker.status import print_status
 
     print_status(as_json)
+
+
+def _numbers(_context: click.Context, option: click.Parameter, value: str) -> list[int]:
+    """Such as 1,4,16; in order, each once."""
+    numbers = [int(part) if part.strip().isdecimal() else 0 for part in value.split(",")]
+    if min(numbers) < 1:
+        raise click.BadParameter(f"expected whole numbers from 1, such as {option.default}, got {value!r}.")
+    return sorted(set(numbers))
+
+
+@main.command()
+@click.argument("prompts", type=click.Path(path_type=Path))
+@click.option("--pair", default=None, help="The pair to measure.  [default: default_pair of specmill.toml]")
+@click.option(
+    "--rows", default="1,4,16,64", show_default=True, callback=_numbers, help="Numbers of rows in flight."
+)
+@click.option(
+    "--gamma", default="2,3,5,8", show_default=True, callback=_numbers, help="Proposals per row and step."
+)
+@click.option("--rounds", default=7, show_default=True, type=click.IntRange(min=2), help="Runs of each.")
+@click.option(
+    "--max-tokens", default=128, show_default=True, type=click.IntRange(min=1), help="Of an output."
+)
+@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--plot", type=click.Path(path_type=Path), help="A PNG file to draw; needs matplotlib.")
+@_says_why
+def bench(
+    prompts: Path,
+    pair: str | None,
+    rows: list[int],
+    gamma: list[int],
+    rounds: int,
+    max_tokens: int,
+    device: str,
+    as_json: bool,
+    plot: Path | None,
+) -> None:
+    """Measure a pair: every drafter it could use beside plain decoding, greedily, on your own prompts.
+
+    PROMPTS is a JSONL file whose rows have a "prompt" or "messages". Each drafter runs at each gamma with
+    everything verified, and the pair's own as its planner decides. What plain decoding reached goes into the
+    database's table "baselines". Nothing else should run meanwhile.
+
+    \b
+    Example:
+      worker bench prompts.jsonl --pair smollm2 --rows 1,8 --plot smollm2.png
+    """
+    from worker.bench.command import Options
+    from worker.bench.command import bench as measure
+    from worker.wire.settings import WireSettings
+
+    pair = pair or WireSettings().default_pair
+    measure(prompts, Options(pair, rows, gamma, rounds, max_tokens, device, as_json, plot))
 
 
 if __name__ == "__main__":

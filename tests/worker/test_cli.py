@@ -30,7 +30,7 @@ def worker(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-@pytest.mark.parametrize("command", [[], ["start"], ["pairs"], ["status"]], ids=str)
+@pytest.mark.parametrize("command", [[], ["start"], ["pairs"], ["status"], ["bench"]], ids=str)
 def test_help_shows_an_example(command: list[str]) -> None:
     code, out, _ = worker(*command, "--help")
     assert code == 0

@@ -106,7 +106,7 @@ class Engine:
         results = self._admit()
         unfinished = [row for row in self._rows if not row.is_prefilled]
         try:
-            with self._proof.watch(list(self._rows)):
+            with self._proof.watch(list(self._rows), self.speculation):
                 if unfinished:
                     results += self._prefill(unfinished)
                 elif self._rows:
@@ -122,6 +122,16 @@ class Engine:
     def take_comparisons(self) -> list[Comparison]:
         """What plain blocks of steps have shown since the last call; see the pair's `baseline_share`."""
         return self._proof.take()
+
+    def exchange(self, drafter: Drafter, planner: Planner) -> tuple[Drafter, Planner]:
+        """Work with these from now on, while nothing runs; what it has worked with is returned."""
+        if self.busy:
+            raise EngineError(
+                "exchange() was called while the engine is busy: collect what was submitted first"
+            )
+        before = self._drafter, self._planner
+        self._drafter, self._planner = GuardedDrafter(drafter, self._target.vocab_size), planner
+        return before
 
     def generate(
         self, prompts: Sequence[str | Sequence[Message]], sampling: Sampling | None = None, raw: bool = False

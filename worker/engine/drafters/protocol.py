@@ -29,7 +29,7 @@ Proposal = Draft | Sequence[int] | Refusal
 class Drafter(Protocol):
     """Keeps what it needs about a row under the row itself, from its first proposal until it is forgotten."""
 
-    def propose(self, rows: Sequence[Row], limits: Sequence[int]) -> list[Proposal]:
+    def propose(self, rows: Sequence[Row], limits: Sequence[int]) -> Sequence[Proposal]:
         """For each row, up to its limit (at least 1) of tokens to follow row.tokens, or none."""
         ...
 

@@ -53,6 +53,15 @@ def test_without_a_share_no_step_is_plain_and_nothing_is_measured() -> None:
     assert proof.take() == []
 
 
+def test_while_speculation_is_off_for_all_there_is_nothing_to_compare() -> None:
+    proof = Proof(0.5, 10, Random(0))
+    for _ in range(100):
+        with proof.watch([Talker()], speculation=False):
+            pass
+    proof.rest()
+    assert proof.take() == []
+
+
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
 def test_plain_blocks_within_a_job_change_nothing_but_the_plan(
     sampling: Sampling, target_folder: Folders

@@ -1,0 +1,1 @@
+"""`worker bench`: a pair's drafters and its planner beside plain decoding, on a file of prompts."""
