@@ -17,6 +17,8 @@ from worker.engine.loading import draft_source, load_config, name_of, resolve_co
 from worker.engine.types import ModelSource, Pair
 
 _GIB = 2**30
+# Of a GPU's memory, left to what passes compute: activations, logits, graphs.
+_SHARE_OF_PASSES = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,12 @@ def estimate(pair: Pair) -> MemoryEstimate:
 
 
 def available_memory(device: str) -> int:
-    """Free bytes of a device; a container's limit counts as the machine's."""
+    """Bytes of a device that weights and caches may take; a container's limit counts as the machine's."""
     if torch.device(device).type == "cuda":
         if not torch.cuda.is_available():
             raise EngineError(f"there is no {device} here: torch {torch.__version__} sees no CUDA device")
-        return torch.cuda.mem_get_info(device)[0]
+        free, total = torch.cuda.mem_get_info(device)
+        return max(0, free - int(_SHARE_OF_PASSES * total))
     return min(psutil.virtual_memory().available, _left_in_container())
 
 

@@ -101,8 +101,12 @@ class Graphs:
         static.run()  # libraries set themselves up in their first pass, which no graph may record
         graph = torch.cuda.CUDAGraph()
         try:
-            # Errors of this thread alone count: others may use the device meanwhile.
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            # Errors of this thread alone count: others may use the device meanwhile. The stream is ours again
+            # however this ends: a capture that cannot even be ended does not give it back.
+            with (
+                torch.cuda.stream(torch.cuda.current_stream()),
+                torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"),
+            ):
                 static.run()
         except torch.OutOfMemoryError:
             raise
