@@ -17,7 +17,7 @@ class CompiledPass:
     """Stands in for `Pass`."""
 
     def __init__(self, cache: Buffers, chunks: Sequence[Chunk], kernels: Kernels) -> None:
-        self._cache = cache
+        self.buffers = cache
         self._kernels = kernels
         table: list[tuple[int, int, int, int]] = []
         positions: list[int] = []
@@ -36,6 +36,11 @@ class CompiledPass:
         self._long = Pass(cache, long, "cpu") if long else None
         self._long_tokens = torch.tensor(long_tokens, dtype=torch.int64)
 
+    @property
+    def table(self) -> Tensor | None:
+        """The chunks as kernels take them, where they take all."""
+        return self._table if self._long is None else None
+
     def attend(
         self,
         module: nn.Module,
@@ -46,7 +51,7 @@ class CompiledPass:
         window: int | None,
     ) -> Tensor:
         layer: int = module.layer_idx  # pyright: ignore[reportAssignmentType] (nn.Module types every attribute as Tensor or Module)
-        keys, values = self._cache.keys[layer], self._cache.values[layer]
+        keys, values = self.buffers.keys[layer], self.buffers.values[layer]
         heads, tokens, key_dim = query.shape[1:]
         output = query.new_empty(tokens, heads, values.shape[-1])
         if len(self._table):

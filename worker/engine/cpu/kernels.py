@@ -10,10 +10,11 @@ from torch import Tensor
 
 from worker.engine.cache import LayerShape
 from worker.engine.cpu.compiling import compiled_library
+from worker.engine.cpu.pages import HugePages
 
 LANES = 16  # dimensions must be multiples of it
 PANEL = 32  # columns of a product whose weights lie together
-_LARGEST_KEY = 256
+LARGEST_KEY = 256
 _DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
@@ -52,6 +53,7 @@ class Kernels:
     def __init__(self, library: ctypes.CDLL, dtype: torch.dtype) -> None:
         name = _DTYPES[dtype]
         self.dtype = dtype
+        self.pages = HugePages()
         self._attend = _function(library, f"attend_{name}", [POINTER(_Attention)])
         self._rms_norm = _function(
             library, f"rms_norm_{name}", [c_void_p, c_int64, c_void_p, c_float, c_int64, c_int64, c_void_p]
@@ -71,6 +73,7 @@ class Kernels:
             self._product = _function(
                 library, f"product_{name}", [c_void_p, *strides, c_void_p, c_void_p, c_int64, c_void_p]
             )
+            self.run_layers = _function(library, f"run_layers_{name}", [c_void_p])
 
     def attend(
         self,
@@ -170,7 +173,7 @@ def kernels_for(dtype: torch.dtype, device: str) -> Kernels | None:
 def attention_kernels(shapes: Sequence[LayerShape], dtype: torch.dtype, device: str) -> Kernels | None:
     """None where some layer's heads are of a size that the attention kernel does not take."""
     fits = all(
-        s.key_dim % LANES == 0 and s.value_dim % LANES == 0 and s.key_dim <= _LARGEST_KEY for s in shapes
+        s.key_dim % LANES == 0 and s.value_dim % LANES == 0 and s.key_dim <= LARGEST_KEY for s in shapes
     )
     return kernels_for(dtype, device) if fits else None
 

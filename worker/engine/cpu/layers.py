@@ -10,10 +10,10 @@ from worker.engine.cpu.products import product_of
 class FusedRMSNorm(nn.Module):
     def __init__(self, weight: Tensor, epsilon: float, kernels: Kernels) -> None:
         super().__init__()
-        self._weight, self._epsilon, self._kernels = weight.detach().contiguous(), epsilon, kernels
+        self.weight, self.epsilon, self._kernels = weight.detach().contiguous(), epsilon, kernels
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._kernels.rms_norm(x.contiguous(), self._weight, self._epsilon)
+        return self._kernels.rms_norm(x.contiguous(), self.weight, self.epsilon)
 
 
 class GatedMlp(nn.Module):
@@ -23,16 +23,16 @@ class GatedMlp(nn.Module):
         self, gate: nn.Linear, up: nn.Linear, down: nn.Linear, act: nn.Module, kernels: Kernels | None
     ) -> None:
         super().__init__()
-        self._gate_up, self._down = product_of([gate, up], kernels), product_of([down], kernels)
+        self.gate_up, self.down = product_of([gate, up], kernels), product_of([down], kernels)
         self._act = act
-        self._kernels = kernels if is_silu(act) and gate.out_features % LANES == 0 else None
+        self.kernels = kernels if is_silu(act) and gate.out_features % LANES == 0 else None
 
     def forward(self, x: Tensor) -> Tensor:
-        both = self._gate_up(x)
-        if self._kernels:
-            return self._down(self._kernels.silu_and_multiply(both))
+        both = self.gate_up(x)
+        if self.kernels:
+            return self.down(self.kernels.silu_and_multiply(both))
         gate, up = both.chunk(2, dim=-1)
-        return self._down(self._act(gate) * up)
+        return self.down(self._act(gate) * up)
 
 
 def is_silu(act: nn.Module) -> bool:

@@ -14,17 +14,17 @@ class PackedLinear(nn.Module):
     def __init__(self, layer: nn.Linear, kernels: Kernels | None) -> None:
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
-        self._product = product_of([layer], kernels)
+        self.product = product_of([layer], kernels)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._product(x)
+        return self.product(x)
 
 
 class SharedProduct:
     """One product for layers that a model calls one by one with the same tensor, as q, k and v."""
 
     def __init__(self, layers: Sequence[nn.Linear], kernels: Kernels | None) -> None:
-        self._product = product_of(layers, kernels)
+        self.product = product_of(layers, kernels)
         self._sizes = [layer.out_features for layer in layers]
         self._input: Tensor | None = None
         self._parts: list[Tensor | None] = []
@@ -33,7 +33,7 @@ class SharedProduct:
         part = self._parts[index] if x is self._input else None
         if part is None:
             self._input = x
-            self._parts = list(torch.split(self._product(x), self._sizes, dim=-1))
+            self._parts = list(torch.split(self.product(x), self._sizes, dim=-1))
             part = cast(Tensor, self._parts[index])
         self._parts[index] = None  # handed out once: the caller may change it
         if not any(other is not None for other in self._parts):
@@ -47,7 +47,7 @@ class PartOfProduct(nn.Module):
     def __init__(self, shared: SharedProduct, index: int, layer: nn.Linear) -> None:
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
-        self._shared, self._index = shared, index
+        self.shared, self._index = shared, index
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._shared.part(x, self._index)
+        return self.shared.part(x, self._index)

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from worker.engine.cpu.decoder import fuse_layers
 from worker.engine.cpu.kernels import LANES, Kernels, kernels_for
 from worker.engine.cpu.layers import FusedRMSNorm, GatedMlp
 from worker.engine.cpu.linear import PackedLinear, PartOfProduct, SharedProduct
@@ -26,6 +27,8 @@ def prepare(model: nn.Module, dtype: torch.dtype, device: str) -> None:
         for name, child in list(module.named_children()):
             if (faster := _faster(child, dtype, packs, kernels)) is not None:
                 setattr(module, name, faster)
+    if kernels and kernels.can_multiply:
+        fuse_layers(model, kernels)
 
 
 def _fuse_projections(module: nn.Module, kernels: Kernels | None) -> None:

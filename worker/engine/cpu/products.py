@@ -15,6 +15,25 @@ from worker.engine.cpu.kernels import PANEL, Kernels
 Product = Callable[[Tensor], Tensor]
 
 
+class PanelProduct:
+    """By our kernel."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, kernels: Kernels) -> None:
+        self.columns, self._own_depth = weight.shape
+        step = kernels.product_step
+        self.depth = -(-self._own_depth // step) * step
+        padded = nn.functional.pad(weight, (0, self.depth - self._own_depth, 0, -self.columns % PANEL))
+        panels = padded.view(-1, PANEL, self.depth // step, step).transpose(1, 2)
+        self.panels = kernels.pages.copy(panels)  # [columns / PANEL, depth / step, PANEL, step]
+        self.bias = None if bias is None else nn.functional.pad(bias, (0, -self.columns % PANEL))
+        self._kernels = kernels
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.depth != self._own_depth:
+            x = nn.functional.pad(x, (0, self.depth - self._own_depth))
+        return self._kernels.product(x.contiguous(), self.panels, self.bias, self.columns)
+
+
 def can_multiply(dtype: torch.dtype) -> bool:
     """Whether there is any layout for weights of this dtype that is faster than torch's."""
     if platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():
@@ -29,24 +48,8 @@ def product_of(layers: Sequence[nn.Linear], kernels: Kernels | None) -> Product:
     weight = layers[0].weight if len(layers) == 1 else torch.cat([layer.weight for layer in layers])
     weight, bias = weight.detach(), _joined_bias(layers)
     if kernels and kernels.can_multiply and not _has_tiles(kernels.dtype):
-        return _panel_product(weight, bias, kernels)
+        return PanelProduct(weight, bias, kernels)
     return _onednn_product(weight, bias)
-
-
-def _panel_product(weight: Tensor, bias: Tensor | None, kernels: Kernels) -> Product:
-    columns, depth = weight.shape
-    step = kernels.product_step
-    padded = nn.functional.pad(weight, (0, -depth % step, 0, -columns % PANEL))
-    panels = padded.view(-1, PANEL, padded.shape[1] // step, step).transpose(1, 2).contiguous()
-    if bias is not None:
-        bias = nn.functional.pad(bias, (0, -columns % PANEL))
-
-    def product(x: Tensor) -> Tensor:
-        if depth % step:
-            x = nn.functional.pad(x, (0, -depth % step))
-        return kernels.product(x.contiguous(), panels, bias, columns)
-
-    return product
 
 
 def _onednn_product(weight: Tensor, bias: Tensor | None) -> Product:

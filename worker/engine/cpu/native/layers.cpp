@@ -1,0 +1,129 @@
+// Decoder layers of Llama's kind in one call: for few tokens most of a step would go into calls from Python, and
+// into starting threads. Values are rounded where the model's own code rounds them.
+
+#include "attention.h"
+#include "elementwise.h"
+#include "panels.h"
+
+#if defined(__AVX512F__)
+
+namespace {
+
+template <typename Kind>
+struct Layer {
+  typedef typename Kind::Element T;
+  const T *attention_norm, *mlp_norm;
+  const T *query_norm, *key_norm;  // or none
+  Weights<Kind> qkv, output, gate_up, down;
+  int64_t window;
+  float scale;
+};
+
+template <typename Kind>
+struct Pass {
+  typedef typename Kind::Element T;
+  const Layer<Kind>* layers;
+  int64_t num_layers, hidden, inner, heads, kv_heads, head_dim;
+  float epsilon;
+  int64_t tokens;
+  T* x;                     // [tokens, hidden]: what comes in, and then what goes out
+  const T *cosine, *sine;   // [tokens, head_dim]
+  void* const* keys;        // each layer's cache
+  void* const* values;
+  const int64_t* chunks;    // as attention takes them
+  int64_t num_chunks, positions;
+  T *normed, *qkv, *attended, *activated;  // [tokens, hidden], [.., heads and kv_heads twice], [.., heads], [.., inner]
+};
+
+template <typename T>
+void norm_all(const T* x, const T* weight, float epsilon, int64_t rows, int64_t dim, T* y) {
+#pragma omp for schedule(static)
+  for (int64_t row = 0; row < rows; row++) rms_norm(x + row * dim, weight, epsilon, dim, y + row * dim);
+}
+
+// y += x W^T
+template <typename Kind>
+void add_product(const typename Kind::Element* x, int64_t rows, const Weights<Kind>& w, typename Kind::Element* y) {
+  typedef typename Kind::Element T;
+  multiply(x, rows, w, [&](int64_t row, int64_t column, Floats sums) {
+    T* to = y + row * w.columns + column;
+    store(to, load(to) + rounded<T>(sums));
+  });
+}
+
+// silu(x G^T) * x U^T: the same columns of both, one after the other.
+template <typename Kind>
+void multiply_gated(const typename Kind::Element* x, int64_t rows, const Weights<Kind>& w, typename Kind::Element* y) {
+  typedef typename Kind::Element T;
+  int64_t panels = w.columns / 2 / kPanel;
+  for (int64_t begin = 0; begin < rows; begin += kRows) {
+#pragma omp for schedule(static) nowait
+    for (int64_t panel = 0; panel < panels; panel++)
+      for_tiles<Kind>(std::min(kRows, rows - begin), w.panel(panel), w.panel_bytes(), [&](int64_t from, auto m, Fetch fetch) {
+        Sums<Kind, m> gate, up;
+        int64_t row = begin + from;
+        gate.multiply(x + row * w.depth, w.depth, w.panel(panel), fetch);
+        fetch.from += panels * w.panel_bytes();
+        up.multiply(x + row * w.depth, w.depth, w.panel(panels + panel), fetch);
+        for (int z = 0; z < 2; z++) {
+          int64_t column = panel * kPanel + z * kLanes;
+          Floats gate_bias = w.bias_at(column), up_bias = w.bias_at(w.columns / 2 + column);
+          for (int i = 0; i < m; i++)
+            store(y + (row + i) * (w.columns / 2) + column,
+                  silu_and_multiply<T>(rounded<T>(gate.at[i][z] + gate_bias), rounded<T>(up.at[i][z] + up_bias)));
+        }
+      });
+  }
+}
+
+template <typename Kind>
+void attend_layer(const Pass<Kind>& p, const Layer<Kind>& l, int64_t index) {
+  typedef typename Kind::Element T;
+  int64_t dim = p.head_dim, width = l.qkv.columns, group = p.heads / p.kv_heads;
+  T *keys = p.qkv + p.heads * dim, *values = keys + p.kv_heads * dim;
+  Strides strides = {width, dim};
+  Attention call = {p.qkv,      keys,          values,       strides,     strides, strides, p.keys[index], p.values[index],
+                    p.attended, p.chunks,      p.num_chunks, p.kv_heads,  group,   p.positions, dim,       dim,
+                    l.window,   l.scale};
+  auto rotate_head = [&](T* head, const T* norm, int64_t token) {
+    if (norm) rms_norm(head, norm, p.epsilon, dim, head);
+    rotate(head, p.cosine + token * dim, p.sine + token * dim, dim, head);
+  };
+  attend<T>(call, [&](const int64_t* chunk, int64_t kv_head) {
+    for (int64_t token = chunk[2]; token < chunk[2] + chunk[3]; token++) {
+      rotate_head(keys + token * width + kv_head * dim, l.key_norm, token);
+      for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
+        rotate_head(p.qkv + token * width + head * dim, l.query_norm, token);
+    }
+  });
+}
+
+template <typename Kind>
+void run(const Pass<Kind>& p) {
+#pragma omp parallel
+  for (int64_t index = 0; index < p.num_layers; index++) {
+    const Layer<Kind>& l = p.layers[index];
+    norm_all(p.x, l.attention_norm, p.epsilon, p.tokens, p.hidden, p.normed);
+    multiply(p.normed, p.tokens, l.qkv, [&](int64_t row, int64_t column, Floats sums) {
+      store(p.qkv + row * l.qkv.columns + column, sums);
+    });
+#pragma omp barrier
+    attend_layer(p, l, index);
+    add_product(p.attended, p.tokens, l.output, p.x);
+#pragma omp barrier
+    norm_all(p.x, l.mlp_norm, p.epsilon, p.tokens, p.hidden, p.normed);
+    multiply_gated(p.normed, p.tokens, l.gate_up, p.activated);
+#pragma omp barrier
+    add_product(p.activated, p.tokens, l.down, p.x);
+#pragma omp barrier
+  }
+}
+
+}  // namespace
+
+extern "C" void run_layers_float32(const Pass<Float32>* pass) { run(*pass); }
+#if defined(__AVX512BF16__)
+extern "C" void run_layers_bfloat16(const Pass<Pairs>* pass) { run(*pass); }
+#endif
+
+#endif

@@ -1,0 +1,144 @@
+// y = x W^T for few rows of x: a stream of weights through the registers, as fast as memory gives them.
+//
+// Weights lie in panels of 32 columns of y: for each step along x, what 32 columns need of it, one after the
+// other. A step is one element in float32 and a pair in bfloat16, which one instruction multiplies and adds.
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "vectors.h"
+
+#if defined(__AVX512F__)
+
+#include <immintrin.h>
+
+constexpr int64_t kPanel = 2 * kLanes;
+constexpr int kTile = 12;         // rows of x at a time: with two vectors each, their sums fill the registers
+constexpr int kFew = 3;           // so few rows leave registers free, and need more sums in flight
+constexpr int64_t kRows = 96;     // rows of x that stay in the cache while the weights pass
+constexpr int64_t kAhead = 2048;  // bytes between what is used and what is fetched, where both are one stream
+
+struct Float32 {
+  typedef float Element;
+  static constexpr int64_t kStep = 1, kStepBytes = 128;
+  static Floats add(Floats sum, const char* weights, const float* x) { return sum + load((const float*)weights) * *x; }
+};
+
+#if defined(__AVX512BF16__)
+struct Pairs {
+  typedef Bfloat16 Element;
+  static constexpr int64_t kStep = 2, kStepBytes = 128;
+  static Floats add(Floats sum, const char* weights, const Bfloat16* x) {
+    int32_t pair;
+    std::memcpy(&pair, x, sizeof pair);
+    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_loadu_si512(weights),
+                                    (__m512bh)_mm512_set1_epi32(pair));
+  }
+};
+#endif
+
+// What to ask memory for while weights are used: so many bytes further at each step.
+struct Fetch {
+  const char* from;
+  int64_t stride;
+};
+
+// Sums of M rows of x, which lie `depth` apart, in the columns of one panel.
+template <typename Kind, int M>
+struct Sums {
+  Floats at[M][2];
+
+  void multiply(const typename Kind::Element* x, int64_t depth, const char* weights, Fetch fetch) {
+    constexpr int kSums = M <= kFew ? 2 : 1;
+    // Three rows share a pointer: the registers do not hold twelve, which would be computed at each step.
+    constexpr int kPointers = (M + 2) / 3;
+    const typename Kind::Element* rows[kPointers];
+    for (int p = 0; p < kPointers; p++) rows[p] = x + 3 * p * depth;
+    Floats sums[kSums][M][2] = {};
+    int64_t steps = depth / Kind::kStep, step = 0;
+    for (; step + kSums <= steps; step += kSums) {
+#pragma GCC unroll 2
+      for (int s = 0; s < kSums; s++) {
+        __builtin_prefetch(fetch.from);
+        __builtin_prefetch(fetch.from + 64);
+        fetch.from += fetch.stride;
+#pragma GCC unroll 12
+        for (int m = 0; m < M; m++) add(sums[s][m], weights, rows[m / 3] + m % 3 * depth + s * Kind::kStep);
+        weights += Kind::kStepBytes;
+      }
+      for (int p = 0; p < kPointers; p++) {
+        rows[p] += kSums * Kind::kStep;
+        asm("" : "+r"(rows[p]));  // else the compiler makes twelve of them after all
+      }
+    }
+    if (step < steps)
+#pragma GCC unroll 12
+      for (int m = 0; m < M; m++) add(sums[0][m], weights, rows[m / 3] + m % 3 * depth);
+#pragma GCC unroll 12
+    for (int m = 0; m < M; m++)
+#pragma GCC unroll 2
+      for (int z = 0; z < 2; z++) at[m][z] = kSums == 2 ? sums[0][m][z] + sums[kSums - 1][m][z] : sums[0][m][z];
+  }
+
+ private:
+  static inline __attribute__((always_inline)) void add(Floats (&sums)[2], const char* weights, const typename Kind::Element* x) {
+#pragma GCC unroll 2
+    for (int z = 0; z < 2; z++) sums[z] = Kind::add(sums[z], weights + z * Kind::kStepBytes / 2, x);
+  }
+};
+
+// f(the number as a constant), for a number of rows from 1 to M.
+template <int M = kTile, typename Function>
+inline void with_constant(int64_t count, Function f) {
+  if (count == M) return f(std::integral_constant<int, M>());
+  if constexpr (M > 1) with_constant<M - 1>(count, f);
+}
+
+// f(first row, their number as a constant, what to fetch beside it) for tiles of nearly equal size. While one
+// panel is used by all tiles, each fetches its share of the next.
+template <typename Kind, typename Function>
+inline void for_tiles(int64_t rows, const char* weights, int64_t panel_bytes, Function f) {
+  int64_t tiles = (rows + kTile - 1) / kTile;
+  for (int64_t tile = 0; tile < tiles; tile++) {
+    int64_t from = rows * tile / tiles, to = rows * (tile + 1) / tiles;
+    Fetch fetch = {weights + kAhead, Kind::kStepBytes};
+    if (tiles > 1) fetch = {weights + panel_bytes + tile * (panel_bytes / tiles), Kind::kStepBytes / tiles};
+    with_constant(to - from, [&](auto m) { f(from, m, fetch); });
+  }
+}
+
+template <typename Kind>
+struct Weights {
+  const void* panels;
+  const typename Kind::Element* bias;  // as many as the panels have columns, or none
+  int64_t columns, depth;              // depth: a multiple of the step
+
+  int64_t panel_bytes() const { return depth / Kind::kStep * Kind::kStepBytes; }
+  const char* panel(int64_t index) const { return (const char*)panels + index * panel_bytes(); }
+  Floats bias_at(int64_t column) const { return bias ? load(bias + column) : Floats{}; }
+};
+
+// out(row, column, sixteen of y) for all of y, shared among the threads of the parallel region around it. Other
+// threads' parts may be unfinished on return.
+template <typename Kind, typename Out>
+inline void multiply(const typename Kind::Element* x, int64_t rows, const Weights<Kind>& w, Out out) {
+  int64_t panels = (w.columns + kPanel - 1) / kPanel;
+  for (int64_t begin = 0; begin < rows; begin += kRows) {
+#pragma omp for schedule(static) nowait
+    for (int64_t panel = 0; panel < panels; panel++)
+      for_tiles<Kind>(std::min(kRows, rows - begin), w.panel(panel), w.panel_bytes(), [&](int64_t from, auto m, Fetch fetch) {
+        Sums<Kind, m> sums;
+        int64_t row = begin + from;
+        sums.multiply(x + row * w.depth, w.depth, w.panel(panel), fetch);
+        for (int z = 0; z < 2; z++) {
+          int64_t column = panel * kPanel + z * kLanes;
+          if (column >= w.columns) break;
+          Floats bias = w.bias_at(column);
+          for (int i = 0; i < m; i++) out(row + i, column, sums.at[i][z] + bias);
+        }
+      });
+  }
+}
+
+#endif
