@@ -110,11 +110,13 @@ class Slots:
     def __init__(self) -> None:
         self._taken: list[bool] = []
 
+    @property
+    def next(self) -> int:
+        return self._taken.index(False) if False in self._taken else len(self._taken)
+
     def take(self) -> int:
-        if False not in self._taken:
-            self._taken.append(False)
-        slot = self._taken.index(False)
-        self._taken[slot] = True
+        slot = self.next
+        self._taken[slot : slot + 1] = [True]
         return slot
 
     def free(self, slot: int) -> None:
@@ -126,21 +128,3 @@ class Slots:
     def lowest_hole(self) -> int | None:
         """A free slot below one in use."""
         return self._taken.index(False) if False in self._taken else None
-
-
-class Holder(Protocol):
-    """What lives in a slot, with its first `cached` positions."""
-
-    slot: int
-    cached: int
-
-
-def compact(slots: Slots, cache: Cache, holders: Sequence[Holder]) -> None:
-    """Move holders from the highest slots into holes: a pass over the slots in use computes no dead one."""
-    for holder in sorted(holders, key=lambda holder: holder.slot, reverse=True):
-        hole = slots.lowest_hole
-        if hole is None or hole > holder.slot:
-            return
-        cache.move(holder.slot, hole, holder.cached)
-        slots.free(holder.slot)
-        holder.slot = slots.take()

@@ -5,11 +5,12 @@ from collections.abc import Hashable, Sequence
 from time import perf_counter
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from worker.engine.admission import check_request
 from worker.engine.attention import ATTENTION
-from worker.engine.cache import Chunk, Slots, compact
+from worker.engine.cache import CacheFull, Chunk
 from worker.engine.capacity import Capacity
 from worker.engine.compatibility import check_draft
 from worker.engine.constraints import Constraints, make_constraints
@@ -30,14 +31,17 @@ from worker.engine.grammar import GrammarError, Grammars
 from worker.engine.loading import LoadedModel, draft_source, load_model
 from worker.engine.memory import check_fits
 from worker.engine.planner import Planner, make_planner
+from worker.engine.prefill import Prefill
 from worker.engine.proof import Comparison, Proof
 from worker.engine.rows import Row, RowFailed
-from worker.engine.target import CachedModel, take_chunks
+from worker.engine.storage import Storage
+from worker.engine.target import CachedModel
 from worker.engine.text import Message, render
 from worker.engine.types import Failure, Generation, ModelSource, Pair, Request, Sampling
 
-# Prompt tokens in one pass: a longer prompt goes through in chunks, shorter ones share a pass.
+# Prompt tokens in a pass that no running row waits for: a longer prompt goes through in chunks.
 PREFILL_TOKENS = 2048
+_HEADROOM = 64  # tokens that a row must have room for beyond its prompt, or it would soon be preempted
 
 Result = Generation | Failure
 
@@ -69,14 +73,16 @@ class Engine:
         drafter = drafter or _make_drafter(pair, loaded, self._target.vocab_size, self._planner)
         self._drafter = GuardedDrafter(drafter, self._target.vocab_size)
         self._proof = proof or Proof(0.0 if pair.method == "none" else pair.baseline_share)
-        self._slots = Slots()
+        self._storage = Storage(self._target.cache)
+        self._prefill: Prefill[Row] = Prefill(self._storage)
         self._capacity = Capacity(pair.max_rows)
         self._rows: list[Row] = []  # the last admitted is the last
+        self._preempted: deque[Row] = deque()  # they came before all that wait
         self._waiting: deque[tuple[Request, float]] = deque()
 
     @property
     def busy(self) -> bool:
-        return bool(self._rows or self._waiting)
+        return bool(self._rows or self._preempted or self._waiting)
 
     @property
     def rows_in_flight(self) -> int:
@@ -89,7 +95,7 @@ class Engine:
 
     @property
     def num_waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._preempted) + len(self._waiting)
 
     def submit(self, request: Request) -> None:
         self._waiting.append((request, perf_counter()))
@@ -97,22 +103,20 @@ class Engine:
     def cancel(self, request_id: Hashable) -> None:
         """Drop all samples of a request, waiting or running; nothing is reported about them."""
         self._waiting = deque(item for item in self._waiting if item[0].id != request_id)
+        self._preempted = deque(row for row in self._preempted if row.request.id != request_id)
         for row in [row for row in self._rows if row.request.id == request_id]:
             self._remove(row)
 
     @torch.inference_mode()
     def step(self) -> list[Result]:
-        """One iteration: a pass over prompts while any is unfinished, else one verify step of all rows."""
+        """One pass: a verify step of the rows that run, and prompt tokens of those that do not yet."""
         results = self._admit()
-        unfinished = [row for row in self._rows if not row.is_prefilled]
         try:
-            with self._proof.watch(list(self._rows), self.speculation):
-                if unfinished:
-                    results += self._prefill(unfinished)
-                elif self._rows:
-                    results += self._verify()
-        except (MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+            if self._rows:
+                with self._proof.watch(list(self._rows), self.speculation):
+                    results += self._run_pass()
+        except (CacheFull, MemoryError, RuntimeError) as error:
+            if not (isinstance(error, CacheFull) or _is_out_of_memory(error)):
                 raise
             results += self._make_room(error)
         if not self.busy:
@@ -129,6 +133,7 @@ class Engine:
             raise EngineError(
                 "exchange() was called while the engine is busy: collect what was submitted first"
             )
+        self._storage.trim(0)  # nor is a prompt known of the last one's rows: all begin alike
         before = self._drafter, self._planner
         self._drafter, self._planner = GuardedDrafter(drafter, self._target.vocab_size), planner
         return before
@@ -155,26 +160,40 @@ class Engine:
                     done[result.request_id] = result
         finally:  # of an error or an interrupt: leave nothing behind that a later call would meet
             self._waiting.clear()
+            self._preempted.clear()
             for row in list(self._rows):
                 self._remove(row)
         return [done[index] for index in range(len(prompts))]
 
     def _admit(self) -> list[Result]:
-        """Give free rows to those that wait, in order; what can never run fails by name."""
+        """Give free slots to those that wait, in order; what can never run fails by name."""
         failures: list[Result] = []
-        while self._waiting and len(self._rows) < self.max_rows:
+        while len(self._rows) < self.max_rows and self.num_waiting:
+            tokens = self._preempted[0].tokens if self._preempted else self._waiting[0][0].token_ids
+            if self._rows and not self._has_room(len(tokens)):
+                break
+            if self._preempted:
+                row = self._preempted.popleft()
+                row.slot, row.cached = self._storage.take_slot(), 0
+                self._rows.append(row)
+                continue
             request, submitted = self._waiting.popleft()
             try:
                 check_request(request, self._target.name, self.context_limit, self._target.vocab_size)
                 constraints = self._constraints(request)
                 detokenizer = Detokenizer(self._decoder)
-                self._rows.append(
-                    Row(request, self._slots.take(), self.context_limit, detokenizer, submitted, constraints)
-                )
+                slot = self._storage.take_slot()
+                self._rows.append(Row(request, slot, self.context_limit, detokenizer, submitted, constraints))
             except RowFailed as error:
                 failures.append(_failure(request, error))
-        compact(self._slots, self._target.cache, self._rows)
+        self._storage.compact(self._rows)
         return failures
+
+    def _has_room(self, length: int) -> bool:
+        """For one more row with so many tokens, beside those whose tokens are not all in the cache yet."""
+        ends = {row.slot: len(row.tokens) + _HEADROOM for row in self._rows if not row.is_ready}
+        ends[self._storage.next_slot] = length + _HEADROOM
+        return self._storage.make_room({slot: min(end, self.context_limit) for slot, end in ends.items()})
 
     def _constraints(self, request: Request) -> Constraints | None:
         try:
@@ -183,66 +202,81 @@ class Engine:
             raise RowFailed("bad_grammar", str(error), retryable=False) from error
         return make_constraints(request, self.eos_ids, grammar)
 
-    def _prefill(self, rows: Sequence[Row]) -> list[Result]:
-        """One bounded pass over prompts; the rows whose prompt ends in it get their first token."""
+    def _run_pass(self) -> list[Result]:
+        """Run the target over anchors and proposals of running rows, and over the prompts of others."""
+        running = sorted((row for row in self._rows if row.is_ready), key=lambda row: row.slot)
+        coming = [row for row in self._rows if not row.is_ready]
         began = perf_counter()
-        pending = [(row.slot, row.cached, row.tokens[row.cached :]) for row in rows]
-        chunks = take_chunks(pending, PREFILL_TOKENS)
-        rows = rows[: len(chunks)]
-        ready = [row for row, chunk in zip(rows, chunks, strict=True) if chunk.num_logits]
-        chosen = decide(self._target.forward(chunks), ready, [()] * len(ready))
-        for row, chunk in zip(rows, chunks, strict=True):
+        proposals = self._propose(running) if running else []
+        drafted = perf_counter()
+        chunks = [
+            Chunk(row.slot, row.cached, [row.tokens[-1], *proposal], num_logits=len(proposal) + 1)
+            for row, proposal in zip(running, proposals, strict=True)
+        ]
+        prefill = self._prefill.take(coming, self.pair.prefill_tokens if running else PREFILL_TOKENS)
+        first = [row for row, chunk in prefill if chunk.num_logits]
+        rows = [*running, *first]
+        proposals += [()] * len(first)
+        chosen = decide(self._forward([*chunks, *(chunk for _, chunk in prefill)]), rows, proposals)
+        for row, chunk in prefill:
             row.commit_prefill(len(chunk.token_ids), began, len(self._rows))
-        return self._commit([(row, (), tokens) for row, tokens in zip(ready, chosen, strict=True)])
+            if row.cached == row.prefill_end:
+                self._prefill.forget(row)
+        results = self._commit(list(zip(rows, proposals, chosen, strict=True)), len(running))
+        if not prefill:  # what prompts cost is not what a step costs
+            self._planner.observe(len(rows), perf_counter() - drafted)
+        return results
 
-    def _verify(self) -> list[Result]:
-        """Propose, run the target over anchors and proposals, and commit what it accepts."""
-        rows = sorted(self._rows, key=lambda row: row.slot)
+    def _propose(self, rows: Sequence[Row]) -> list[Sequence[int]]:
+        """What of the drafter's proposals is worth verifying."""
         limits = self._planner.draft_limits(rows, self.speculation and not self._proof.is_plain)
         began = perf_counter()
         drafts = self._drafter.propose(rows, limits)
-        drafted = perf_counter()
-        lengths = self._planner.verify_lengths(rows, drafts, drafted - began)
-        proposals = [draft.tokens[:length] for draft, length in zip(drafts, lengths, strict=True)]
-        chunks = [
-            Chunk(row.slot, row.cached, [row.tokens[-1], *proposal], num_logits=len(proposal) + 1)
-            for row, proposal in zip(rows, proposals, strict=True)
-        ]
-        chosen = decide(self._target.forward(chunks), rows, proposals)
-        results = self._commit(list(zip(rows, proposals, chosen, strict=True)))
-        self._planner.observe(len(rows), perf_counter() - drafted)
-        return results
+        lengths = self._planner.verify_lengths(rows, drafts, perf_counter() - began)
+        return [draft.tokens[:length] for draft, length in zip(drafts, lengths, strict=True)]
 
-    def _commit(self, commits: Sequence[tuple[Row, Sequence[int], list[int]]]) -> list[Result]:
+    def _forward(self, chunks: Sequence[Chunk]) -> Tensor:
+        """What rows have left behind makes room for a pass."""
+        self._storage.make_room({chunk.slot: chunk.end for chunk in chunks})
+        return self._target.forward(chunks)
+
+    def _commit(
+        self, commits: Sequence[tuple[Row, Sequence[int], list[int]]], num_running: int
+    ) -> list[Result]:
         """Emit each row's tokens; a row whose processing fails ends alone."""
         results: list[Result] = []
-        in_flight = len(self._rows)
         for row, proposal, chosen in commits:
             try:
                 if row.is_prefilled:
-                    row.commit_step(proposal, chosen, self.eos_ids, in_flight)
+                    row.commit_step(proposal, chosen, self.eos_ids, num_running)
                 else:
                     row.commit_first(chosen[0], self.eos_ids)
+                    self._storage.note(row)
                 if row.finish_reason is None:
                     continue
                 results.append(row.generation(self.pair.method))
+                self._storage.note(row)
             except Exception as error:
-                self._target.cache.wipe(row.slot)
+                self._storage.wipe(row)
                 results.append(_failure(row.request, error))
             self._remove(row)
         return results
 
     def _make_room(self, error: Exception) -> list[Result]:
-        """The pass found no memory: half of the rows, the last to come, wait and begin again when others end.
+        """The pass found no memory: the last to come wait, and are computed again when others have ended.
 
+        In the cache one row makes room for the others; where the machine has none, half of them have to go.
         What the pass did write lies beyond every row's length, and is overwritten. A row alone fails.
         """
         if len(self._rows) > 1:
-            for row in self._rows[-self._capacity.ran_out(len(self._rows)) :][::-1]:
+            within_limit = not isinstance(error, CacheFull)
+            too_many = self._capacity.ran_out(len(self._rows)) if within_limit else 1
+            for row in self._rows[-too_many:][::-1]:
                 self._remove(row)
-                self._waiting.appendleft((row.request, row.submitted))
-            compact(self._slots, self._target.cache, self._rows)
-            self._target.cache.trim(len(self._rows))
+                self._preempted.appendleft(row)
+            if within_limit:
+                self._storage.compact(self._rows)
+                self._storage.trim(len(self._rows))
             return []
         (row,) = self._rows
         self._remove(row)
@@ -254,7 +288,8 @@ class Engine:
 
     def _remove(self, row: Row) -> None:
         self._rows.remove(row)
-        self._slots.free(row.slot)
+        self._storage.leave(row)
+        self._prefill.forget(row)
         self._drafter.forget(row)
         self._planner.forget(row)
 

@@ -48,9 +48,9 @@ class Row:
 
         self._detokenizer = detokenizer
         self._stops = StopMatcher(request.sampling.stop)
-        self._waited_seconds = perf_counter() - submitted
         self._prefill_began = self._first_token_at = self._last_token_at = 0.0
-        self._prefill_seconds = 0.0
+        self._waited_seconds = self._prefill_seconds = 0.0
+        self._shared_tokens = 0
         self._num_steps = self._num_spec_steps = 0
         self._num_draft_tokens = self._num_accepted_draft_tokens = 0
         self._histogram: list[int] = []
@@ -66,8 +66,18 @@ class Row:
 
     @property
     def is_prefilled(self) -> bool:
-        """The prompt is in the cache and the first token is chosen."""
+        """The first token is chosen."""
         return self.num_output > 0
+
+    @property
+    def prefill_end(self) -> int:
+        """How many tokens have to be in the cache before a step: the prompt, and more after a preemption."""
+        return len(self.tokens) - self.is_prefilled
+
+    @property
+    def is_ready(self) -> bool:
+        """It takes part in steps; what it knows is in the cache, the anchor excepted."""
+        return self.is_prefilled and self.cached >= self.prefill_end
 
     @property
     def draft_limit(self) -> int:
@@ -84,7 +94,9 @@ class Row:
 
     def commit_prefill(self, num_tokens: int, began: float, rows_in_flight: int) -> None:
         """A pass put so many of the prompt's tokens into the cache."""
-        self._prefill_began = self._prefill_began or began
+        if not self._prefill_began:
+            self._prefill_began, self._waited_seconds = began, began - self.submitted
+            self._shared_tokens = self.cached
         self._prefill_seconds += perf_counter() - began
         self.cached += num_tokens
         self._rows_in_prefill = rows_in_flight
@@ -125,7 +137,7 @@ class Row:
             token_ids=tuple(self.tokens[self.prompt_tokens :]),
             finish_reason=self.finish_reason,
             prompt_tokens=self.prompt_tokens,
-            cached_tokens=0,
+            cached_tokens=self._shared_tokens,
             waited_seconds=self._waited_seconds,
             prefill_seconds=self._prefill_seconds,
             first_token_seconds=self._first_token_at - self._prefill_began,

@@ -55,17 +55,3 @@ def _wanted(chunks: Sequence[Chunk]) -> list[int]:
         offset += len(chunk.token_ids)
         wanted.extend(range(offset - chunk.num_logits, offset))
     return wanted
-
-
-def take_chunks(
-    pending: Sequence[tuple[int, int, Sequence[int]]], budget: int, *, want_logits: bool = True
-) -> list[Chunk]:
-    """The first `budget` tokens of rows (slot, start, tokens); logits where a row's last is among them."""
-    chunks: list[Chunk] = []
-    for slot, start, tokens in pending:
-        if budget <= 0:
-            break
-        part = tokens[:budget]
-        chunks.append(Chunk(slot, start, part, num_logits=int(want_logits and len(part) == len(tokens))))
-        budget -= len(part)
-    return chunks

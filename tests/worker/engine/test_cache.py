@@ -1,13 +1,14 @@
 """Slots are handed out densely, and the buffers grow without losing what they hold."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.engine.cache import Chunk, LayerShape, Slots, compact
+from worker.engine.cache import Chunk, LayerShape
 from worker.engine.contiguous import ContiguousCache
+from worker.engine.storage import Storage
 
 
 @dataclass
@@ -15,6 +16,7 @@ class Tenant:
     slot: int
     cached: int
     mark: float
+    tokens: list[int] = field(default_factory=list[int])
 
 
 def small_cache(max_slots: int = 8, max_positions: int = 1000) -> ContiguousCache:
@@ -43,18 +45,20 @@ def test_memory_is_taken_as_it_is_needed():
 @given(st.lists(st.one_of(st.none(), st.integers(0, 7)), max_size=40))
 def test_compaction_leaves_no_hole_and_moves_rows_whole(events: list[int | None]):
     """Each event lets a tenant in, or the n-th one out."""
-    cache, slots = small_cache(), Slots()
+    cache = small_cache()
+    storage = Storage(cache)
     cache.reserve(chunks(8, 4))
     tenants: list[Tenant] = []
     for number, event in enumerate(events):
         if event is not None and event < len(tenants):
-            slots.free(tenants.pop(event).slot)
+            storage.leave(tenants.pop(event))
         elif event is None and len(tenants) < 8:
-            tenants.append(Tenant(slots.take(), 3, float(number)))
+            tenants.append(Tenant(storage.take_slot(), 0, float(number)))
+            storage.begin(tenants[-1])
+            tenants[-1].cached = 3
             cache.keys[0][tenants[-1].slot, :, :3] = number
         if number % 3 == 0:
-            compact(slots, cache, tenants)
-            assert slots.lowest_hole is None
+            storage.compact(tenants)
             assert sorted(t.slot for t in tenants) == list(range(len(tenants)))
         for tenant in tenants:
             assert cache.keys[0][tenant.slot, :, :3].eq(tenant.mark).all()

@@ -17,7 +17,13 @@ def make_planner(pair: Pair, target: CachedModel) -> Planner:
         return VerifyAll(pair.gamma)  # of nothing
     planner = AdaptivePlanner(pair.gamma)
     if pair.dtype != "float64":  # a dtype for proofs on tiny models: what their steps tell is enough
-        planner.costs.profile(profile(_passes_of(target), pair.max_rows, pair.gamma))
+        end = min(_CONTEXT + 1 + pair.gamma, target.context_limit)
+        rows = pair.max_rows
+        while rows > 1 and not target.cache.fits(dict.fromkeys(range(rows), end)):
+            rows //= 2
+        planner.costs.profile(profile(_passes_of(target), rows, pair.gamma))
+        for slot in range(rows):
+            target.cache.free(slot)
     return planner
 
 
