@@ -60,7 +60,8 @@ class Bench:
 
     def pair(self, name: str, method: Method, dtype: Any, device: str | None = None, **options: Any) -> Pair:
         target, draft = FolderModel(self.folder / name / "target"), FolderModel(self.folder / name / "draft")
-        return Pair(target, method, draft, gamma=4, dtype=dtype, device=device or self.device, **options)
+        settings = {"dtype": dtype, "device": device or self.device, "gamma": 4, "prefill_tokens": 2048}
+        return Pair(target, method, draft, **(settings | options))
 
     def note(self, **found: Any) -> None:
         """Numbers; they are kept, whatever becomes of the section."""

@@ -318,8 +318,10 @@ def _make_drafter(pair: Pair, target: LoadedModel, vocab_size: int, planner: Pla
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """On CPU torch has no class for it, only the allocator's words."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+    """For what a CPU lacks, and CUDA beneath its allocator, torch has no class, only words."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return any(words in str(error) for words in ("can't allocate memory", "CUDA error: out of memory"))
 
 
 def _failure(request: Request, error: Exception) -> Failure:

@@ -32,19 +32,27 @@ class CachedModel:
     def forward(self, chunks: Sequence[Chunk]) -> Tensor:
         """Write the chunks' keys and values; logits [N, V] of the positions wanted, in the chunks' order."""
         self.cache.reserve(chunks)
-        wanted = to_device(torch.tensor(_wanted(chunks), dtype=torch.int64), self._device)
+        wanted = _wanted(chunks)
         if self._graphs is not None and (logits := self._graphs.logits(chunks)) is not None:
-            return logits if len(wanted) == len(logits) else logits[wanted]
+            return logits if len(wanted) == len(logits) else logits[self._on_device(wanted)]
         layout = self.cache.layout(chunks)
-        token_ids = torch.tensor([[token for chunk in chunks for token in chunk.token_ids]])
+        token_ids = [token for chunk in chunks for token in chunk.token_ids]
         output = self._model(
-            input_ids=to_device(token_ids, self._device),
+            input_ids=self._on_device(token_ids)[None],
             position_ids=layout.positions[None],
             use_cache=False,
-            logits_to_keep=wanted,
+            logits_to_keep=self._on_device(wanted),
             packed=layout,
         )
         return output.logits[0]
+
+    @property
+    def records_passes(self) -> bool:
+        """Whether the first pass of a size takes far longer than those after it."""
+        return self._graphs is not None
+
+    def _on_device(self, numbers: Sequence[int]) -> Tensor:
+        return to_device(torch.tensor(numbers, dtype=torch.int64), self._device)
 
 
 def _wanted(chunks: Sequence[Chunk]) -> list[int]:

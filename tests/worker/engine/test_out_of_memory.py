@@ -18,6 +18,7 @@ Folders = Callable[[Kind], Path]
 
 MESSAGES = [
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    RuntimeError("CUDA error: out of memory"),
     MemoryError(),
     RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes."),
 ]

@@ -24,12 +24,15 @@ class PagedCache:
         max_bytes: int | None = None,
         page_tokens: int = PAGE_TOKENS,
     ) -> None:
-        """`max_bytes`: of all pages together; None: as many as all slots need at full length."""
+        """`max_bytes`: of all pages together; None: as many as all slots need at full length.
+
+        One row at full length always has room, should its last page and the scratch page be beyond the limit.
+        """
         pages_per_slot = -(-max_positions // page_tokens)
         num_pages = 1 + max_slots * pages_per_slot  # and the scratch page
         if max_bytes is not None:
             per_token = sum(s.kv_heads * (s.key_dim + s.value_dim) for s in shapes) * dtype.itemsize
-            num_pages = min(num_pages, max_bytes // (per_token * page_tokens))
+            num_pages = max(1 + pages_per_slot, min(num_pages, max_bytes // (per_token * page_tokens)))
         self._max_slots = max_slots
         self._max_positions = max_positions
         self.reads_pages = can_attend(shapes, dtype, device)

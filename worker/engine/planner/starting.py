@@ -4,7 +4,7 @@ import torch
 
 from worker.engine.cache import Chunk
 from worker.engine.planner.adaptive import AdaptivePlanner
-from worker.engine.planner.profiling import profile
+from worker.engine.planner.profiling import ROWS, ROWS_OF_GPU, profile, profiled_shapes
 from worker.engine.planner.protocol import Planner, VerifyAll
 from worker.engine.target import CachedModel
 from worker.engine.types import Pair
@@ -21,7 +21,12 @@ def make_planner(pair: Pair, target: CachedModel) -> Planner:
         rows = pair.max_rows
         while rows > 1 and not target.cache.fits(dict.fromkeys(range(rows), end)):
             rows //= 2
-        planner.costs.profile(profile(_passes_of(target), rows, pair.gamma))
+        shapes = profiled_shapes(rows, pair.gamma, ROWS_OF_GPU if target.records_passes else ROWS)
+        run_pass = _passes_of(target)
+        if target.records_passes:
+            for shape in shapes:
+                run_pass(*shape)  # recording it takes as long as many passes
+        planner.costs.profile(profile(run_pass, shapes))
         for slot in range(rows):
             target.cache.free(slot)
     return planner

@@ -10,7 +10,7 @@ import torch
 from tests.worker.engine.cuda.paging import use_kernel, use_pages
 from tests.worker.engine.running import SEEDED, generations, make_pair, make_requests, outputs
 from tests.worker.engine.tiny import Kind
-from worker.engine import Engine
+from worker.engine import Engine, Request
 from worker.engine.cache import CacheFull, Chunk, LayerShape
 from worker.engine.cuda.paged import PagedCache
 from worker.engine.types import Method
@@ -52,6 +52,25 @@ def test_rows_read_from_their_pages_say_the_same(
     assert outputs(generations(Engine(pair), requests)) == expected
 
 
+@pytest.mark.parametrize("read_in_place", [False, True], ids=["gathered", "in place"])
+def test_prompts_that_begin_alike_share_pages_and_say_what_they_say(
+    read_in_place: bool, target_folder: Folders, draft_folder: Folders, monkeypatch: pytest.MonkeyPatch
+):
+    common = make_requests(1, SHORT)[0].token_ids * 2
+    requests = [Request(i, (*common, *[10 + i] * i), SHORT) for i in range(1, 8)]
+    pair = make_pair(target_folder("llama"), "draft_model", draft_folder("llama"), max_rows=3)
+    expected = outputs(generations(Engine(pair), requests))
+
+    use_pages(monkeypatch)
+    if read_in_place:
+        use_kernel(monkeypatch)
+        monkeypatch.setattr("worker.engine.target.graphs_for", lambda *_: None)
+    results = generations(Engine(pair), requests)
+
+    assert outputs(results) == expected
+    assert sum(result.cached_tokens for result in results.values()) >= 4 * len(common)
+
+
 def small_cache(max_bytes: int | None = None) -> PagedCache:
     """3 slots of up to 10 tokens, in pages of 4; 64 bytes a token and layer."""
     return PagedCache([LayerShape(2, 2, 2)] * 2, 3, 10, torch.float64, "cpu", max_bytes, page_tokens=4)
@@ -69,7 +88,8 @@ def test_bytes_decide_how_many_pages_there_are():
     assert cache.longest == 10
     assert cache.fits({0: 8, 1: 4})
     assert not cache.fits({0: 8, 1: 5})
-    assert small_cache(max_bytes=3 * (4 * 2 * 64)).longest == 8
+    assert small_cache(max_bytes=1).fits({0: 10})
+    assert not small_cache(max_bytes=1).fits({0: 9, 1: 1})
     cache.reserve([chunk(0, 0, 9)])
     with pytest.raises(CacheFull):
         cache.reserve([chunk(1, 0, 1)])

@@ -76,9 +76,13 @@ def test_a_step_that_hung_is_soon_forgotten():
 
 def test_profiling_stops_when_its_time_is_up():
     calls: list[tuple[int, int]] = []
-    assert profile(lambda rows, verified: calls.append((rows, verified)), 16, 5, budget_seconds=-1) == []
+
+    def record(rows: int, verified: int) -> None:
+        calls.append((rows, verified))
+
+    assert profile(record, profiled_shapes(16, 5), budget_seconds=-1) == []
     assert len(calls) == 1
-    timings = profile(lambda rows, verified: calls.append((rows, verified)), 3, 5)
+    timings = profile(record, profiled_shapes(3, 5))
     assert {rows for rows, _, _ in timings} == {1, 3}
     assert all(rows <= verified <= 6 * rows for rows, verified, _ in timings)
 
