@@ -38,6 +38,8 @@ def _describe(pair: PairSettings) -> dict[str, Any]:
         "dtype": pair.dtype,
         "context_limit": pair.context_limit,
         "max_rows": pair.max_rows,
+        "kv_cache": pair.kv_cache,
+        "prefill_tokens": pair.prefill_tokens,
         "max_tokens": pair.max_tokens,
         "fingerprint": fingerprint(pair),
     }

@@ -15,6 +15,8 @@ def to_engine(pair: PairSettings, device: str) -> Pair:
         dtype=pair.dtype,
         context_limit=pair.context_limit,
         max_rows=pair.max_rows,
+        kv_cache=pair.kv_cache,
+        prefill_tokens=pair.prefill_tokens,
         baseline_share=pair.baseline_share,
         device=device,
         trust_remote_code=pair.trust_remote_code,

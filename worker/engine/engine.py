@@ -58,7 +58,7 @@ class Engine:
     ) -> None:
         """Load the pair's models; a `drafter` of one's own takes the place of the pair's method."""
         self.speculation = True  # False: no drafting from the next step on
-        check_fits(pair)
+        memory = check_fits(pair)
         self.pair = pair
         loaded = _load(pair, pair.target, pair.context_limit)
         self.tokenizer: PreTrainedTokenizerBase = loaded.tokenizer
@@ -67,10 +67,12 @@ class Engine:
         self.generation_defaults = generation_defaults(loaded.generation_config)
         self.unserved_defaults = unserved_defaults(loaded.generation_config)
         self._decoder = TokenDecoder(loaded.tokenizer)
-        self._target = CachedModel(loaded, pair.max_rows, self.context_limit)
+        self._target = CachedModel(loaded, pair.max_rows, self.context_limit, memory.target_cache)
         self._grammars = Grammars(loaded.tokenizer, self._target.vocab_size, self.eos_ids)
         self._planner = planner or make_planner(pair, self._target)
-        drafter = drafter or _make_drafter(pair, loaded, self._target.vocab_size, self._planner)
+        drafter = drafter or _make_drafter(
+            pair, loaded, self._target.vocab_size, self._planner, memory.draft_cache
+        )
         self._drafter = GuardedDrafter(drafter, self._target.vocab_size)
         self._proof = proof or Proof(0.0 if pair.method == "none" else pair.baseline_share)
         self._storage = Storage(self._target.cache)
@@ -305,13 +307,15 @@ def _load(pair: Pair, source: ModelSource, context_limit: int | None) -> LoadedM
     )
 
 
-def _make_drafter(pair: Pair, target: LoadedModel, vocab_size: int, planner: Planner) -> Drafter:
+def _make_drafter(
+    pair: Pair, target: LoadedModel, vocab_size: int, planner: Planner, cache_bytes: int
+) -> Drafter:
     source = draft_source(pair)
     if source is not None:
         draft = _load(pair, source, None)
         check_draft(target, draft)
         context_limit = min(draft.context_limit, target.context_limit)
-        return DraftModel(CachedModel(draft, pair.max_rows, context_limit), vocab_size)
+        return DraftModel(CachedModel(draft, pair.max_rows, context_limit, cache_bytes), vocab_size)
     if pair.method == "suffix":
         return BestOf([PromptLookup(), SuffixDrafter()], planner.expected)
     return PromptLookup() if pair.method == "prompt_lookup" else NoDrafter()

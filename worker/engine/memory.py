@@ -1,8 +1,9 @@
-"""Whether a pair fits in memory: the weights of its models and the KV cache of every row at full length.
+"""Whether a pair fits in memory: the weights of its models and the KV cache, whose size is limited.
 
 Computed from the models' configs alone, so that a pair too large is refused before it is loaded.
 """
 
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,38 +18,65 @@ from worker.engine.loading import draft_source, load_config, name_of, resolve_co
 from worker.engine.types import ModelSource, Pair
 
 _GIB = 2**30
+_UNITS = {"MiB": 2**20, "GiB": _GIB}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(%|MiB|GiB)")
 # Of a GPU's memory, left to what passes compute: activations, logits, graphs.
 _SHARE_OF_PASSES = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Bytes a pair needs when all its rows are as long as they may be."""
+    """Bytes a pair needs: its weights, and what its caches may grow to and never exceed."""
 
     target_weights: int
     target_cache: int
     draft_weights: int
     draft_cache: int
-    max_rows: int
-    context_limit: int
+    cached_tokens: int  # that the target's cache has room for, of all rows together
 
     @property
     def total(self) -> int:
         return self.target_weights + self.target_cache + self.draft_weights + self.draft_cache
 
 
-def estimate(pair: Pair) -> MemoryEstimate:
-    """What the pair needs, from its models' configs and without their weights."""
+def check_fits(pair: Pair, available: int | None = None) -> MemoryEstimate:
+    """What the pair needs, from its models' configs and without their weights.
+
+    Raises OutOfMemory, with the numbers and what to change, if weights or a row at full length do not fit.
+    """
+    free = available_memory(pair.device) if available is None else available
     target = _measure(pair.target, pair, pair.context_limit)
     draft_model = draft_source(pair)
     draft = _measure(draft_model, pair, None) if draft_model else _Needs(0, 0, 0)
-    return MemoryEstimate(
+    weights = target.weights + draft.weights
+    limit = _cache_limit(pair.kv_cache, max(0, free - weights))
+    tokens = min(
+        pair.max_rows * target.context_limit, limit // (target.cache_per_token + draft.cache_per_token)
+    )
+    draft_tokens = min(tokens, pair.max_rows * draft.context_limit)
+    needed = MemoryEstimate(
         target_weights=target.weights,
-        target_cache=pair.max_rows * target.context_limit * target.cache_per_token,
+        target_cache=tokens * target.cache_per_token,
         draft_weights=draft.weights,
-        draft_cache=pair.max_rows * min(draft.context_limit, target.context_limit) * draft.cache_per_token,
-        max_rows=pair.max_rows,
-        context_limit=target.context_limit,
+        draft_cache=draft_tokens * draft.cache_per_token,
+        cached_tokens=tokens,
+    )
+    if weights > free:
+        advice = "use a smaller model or, if it is not one already, a dtype of 16 bits"
+    elif tokens < target.context_limit:
+        advice = (
+            f"that is {tokens} tokens, and one row may have {target.context_limit}: raise kv_cache of the "
+            f'pair (now "{pair.kv_cache}") or lower its context_limit to at most {tokens}'
+        )
+    elif needed.total > free:
+        advice = f'lower kv_cache of the pair (now "{pair.kv_cache}")'
+    else:
+        return needed
+    raise OutOfMemory(
+        f"the pair does not fit in the memory of {pair.device}: {_gib(free)} are free "
+        f"(weights of {name_of(pair.target)} {_gib(target.weights)}"
+        + (f", of the draft model {_gib(draft.weights)}" if draft.weights else "")
+        + f", KV cache at most {_gib(limit)}): {advice}"
     )
 
 
@@ -62,28 +90,13 @@ def available_memory(device: str) -> int:
     return min(psutil.virtual_memory().available, _left_in_container())
 
 
-def check_fits(pair: Pair, available: int | None = None) -> MemoryEstimate:
-    """Raise OutOfMemory, with the numbers and what to reduce, if the pair does not fit in what is free."""
-    needed = estimate(pair)
-    free = available_memory(pair.device) if available is None else available
-    if needed.total <= free:
-        return needed
-    cache = needed.target_cache + needed.draft_cache
-    weights = needed.target_weights + needed.draft_weights
-    if weights > free:
-        advice = "use a smaller model or, if it is not one already, a dtype of 16 bits"
-    else:
-        tokens = (free - weights) * needed.max_rows * needed.context_limit // cache
-        advice = (
-            f"lower max_rows or context_limit of the pair until their product is at most {tokens} "
-            f"(now {needed.max_rows} rows x {needed.context_limit} tokens)"
-        )
-    raise OutOfMemory(
-        f"the pair does not fit in the memory of {pair.device}: it needs {_gib(needed.total)} "
-        f"(weights of {name_of(pair.target)} {_gib(needed.target_weights)}"
-        + (f", of the draft model {_gib(needed.draft_weights)}" if needed.draft_weights else "")
-        + f", KV cache {_gib(cache)}) and {_gib(free)} are free: {advice}"
-    )
+def _cache_limit(size: str, left: int) -> int:
+    """Bytes of "50%" of what the weights leave, or of "4GiB" or "512MiB"."""
+    parts = _SIZE.fullmatch(size)
+    if parts is None:
+        raise EngineError(f'kv_cache is "{size}": a share or a size was expected, as "50%" or "4GiB"')
+    number, unit = float(parts[1]), parts[2]
+    return int(left * min(number, 100) / 100 if unit == "%" else number * _UNITS[unit])
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,19 @@ from worker.engine.transfer import to_device
 class CachedModel:
     """Runs packed passes; the caller knows which positions of which slots are alive."""
 
-    def __init__(self, loaded: LoadedModel, max_rows: int, context_limit: int) -> None:
+    def __init__(
+        self, loaded: LoadedModel, max_rows: int, context_limit: int, max_bytes: int | None = None
+    ) -> None:
+        """`max_bytes`: of the cache; None: what all rows need at full length."""
         self.name = loaded.name
         self.context_limit = context_limit
         self._model = cast(Any, loaded.model)
         self._device = str(loaded.model.device)
         shapes = inspect_model(loaded.model, loaded.name, context_limit)
         prepare(loaded.model, loaded.model.dtype, self._device)
-        self.cache: Cache = make_cache(shapes, max_rows, context_limit, loaded.model.dtype, self._device)
+        self.cache: Cache = make_cache(
+            shapes, max_rows, context_limit, loaded.model.dtype, self._device, max_bytes
+        )
         self.vocab_size = cast(int, self._model.get_input_embeddings().num_embeddings)
         self._graphs = graphs_for(self.cache, self._model, loaded.model.dtype)
 

@@ -47,6 +47,7 @@ class Pair:
     dtype: DType = "float32"
     context_limit: int | None = None  # tokens, prompt and output together; None: the model's own
     max_rows: int = 32  # rows decoded at once
+    kv_cache: str = "50%"  # what the caches may take: of what the weights leave free, or a size, "4GiB"
     prefill_tokens: int = 256  # of prompts, computed in a pass beside running rows
     baseline_share: float = 0.02  # of steps that run plain, to measure what drafting brings; 0: none
     device: str = "cpu"

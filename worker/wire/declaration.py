@@ -45,6 +45,9 @@ class PairSettings(_Table):
     dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
     context_limit: Annotated[int, Field(ge=2)] | None = None  # prompt and output together; the model's own
     max_rows: Annotated[int, Field(ge=1)] = 32  # rows decoded at once
+    # What the KV caches may take: a share of what the weights leave free, or a size.
+    kv_cache: Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)? ?(%|MiB|GiB)$")] = "50%"
+    prefill_tokens: Annotated[int, Field(ge=1)] = 256  # of prompts, computed in a pass beside running rows
     max_tokens: Annotated[int, Field(ge=1)] = 512  # for prompts that name none
     baseline_share: Annotated[float, Field(ge=0, le=0.5)] = 0.02  # of steps that run plain; 0: none
     trust_remote_code: bool = False

@@ -38,7 +38,7 @@ def test_each_fault_has_its_error(target: FolderModel, tmp_path: Path) -> None:
     for pair, error in (
         (Pair(FolderModel(tmp_path / "none")), ModelLoadError),
         (Pair(target, method="draft_model", draft=other), VocabularyMismatch),
-        (Pair(target, max_rows=10**9), OutOfMemory),
+        (Pair(target, kv_cache="1000000GiB", max_rows=10**12), OutOfMemory),
     ):
         with pytest.raises(error):
             check_pair(pair)
