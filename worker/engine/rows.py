@@ -1,6 +1,6 @@
 """A row: one sample being generated, with all that is counted and timed about it."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 
 from worker.engine.acceptance import count_accepted
@@ -35,6 +35,7 @@ class Row:
         constraints: Constraints | None = None,
     ) -> None:
         self.request = request
+        self.group = request.group
         self.submitted = submitted  # by perf_counter
         self.slot = slot
         self.tokens = list(request.token_ids)
@@ -55,10 +56,6 @@ class Row:
         self._num_draft_tokens = self._num_accepted_draft_tokens = 0
         self._histogram: list[int] = []
         self._rows_in_prefill = self._rows_in_steps = 0
-
-    @property
-    def group(self) -> Hashable:
-        return self.request.group
 
     @property
     def num_output(self) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from random import Random
 from time import perf_counter
 from typing import Protocol
@@ -13,13 +14,18 @@ BLOCK = 200  # steps
 
 
 class Watched(Protocol):
-    """A row: whose it is, and how much it has said."""
+    """A row: whose it is, and what it has said, after its prompt or with it."""
 
     @property
     def group(self) -> Hashable: ...
 
     @property
-    def num_output(self) -> int: ...
+    def tokens(self) -> Sequence[int]: ...
+
+
+# No Python for each row: this is paid at every step.
+_group = attrgetter("group")
+_tokens = attrgetter("tokens")
 
 
 class Proof:
@@ -50,12 +56,12 @@ class Proof:
         if self._schedule is None or not rows or not speculation:
             yield
             return
-        groups = frozenset(row.group for row in rows)
-        said = sum(row.num_output for row in rows)
+        groups = frozenset(map(_group, rows))
+        said = sum(map(len, map(_tokens, rows)))
         began = self._clock()
         yield  # of a step that raises nothing is known
         seconds = self._clock() - began
-        tokens = sum(row.num_output for row in rows) - said
+        tokens = sum(map(len, map(_tokens, rows))) - said
         step = Step(groups, len(rows), tokens, seconds)
         self._made += self._comparer.note(step, plain=self._schedule.is_plain)
         self._schedule.advance()
