@@ -38,6 +38,7 @@ class StepCosts:
         self._drift = 0.0  # in log
         self._steps = 0
         shape = len(BUCKETS), len(_STAIRS)
+        self._known = 0, np.zeros(0)  # times of so many rows, not yet monotone, until more is learnt
         self._seen = np.zeros((*shape, 3))  # means of rows, verified tokens, and seconds in log less drift
         self._weights = np.zeros(shape)
 
@@ -47,11 +48,13 @@ class StepCosts:
             self._merge(rows, verified, log(seconds), _PROFILE_WEIGHT)
         self._steps += len(timings)
         self._refit()
+        self._known = 0, np.zeros(0)
 
     def observe(self, rows: int, verified: int, seconds: float) -> None:
         """A step of so many rows and tokens took so long."""
         if not self._steps:
             self._plane *= seconds / float(self._smooth(rows, verified))
+            self._known = 0, np.zeros(0)
         expected = log(float(self.times(rows, verified - rows)[-1]))
         surprise = min(max(log(seconds) - expected, -_CLIP), _CLIP)
         # What one bucket has more than before is its own, or common to all: some of both, until others tell.
@@ -61,13 +64,17 @@ class StepCosts:
         self._steps += 1
         if self._steps < _REFIT_STEPS or self._steps % _REFIT_STEPS == 0:
             self._refit()
+        self._known = 0, np.zeros(0)
 
     def times(self, rows: int, most: int) -> Floats:
         """Seconds of a step that verifies 0, 1, ... `most` proposed tokens; never falling."""
-        proposed = np.arange(most + 1, dtype=np.float64)
-        seconds = self._smooth(rows, rows + proposed) * np.exp(
-            self._correct(bucket(rows), proposed) + self._drift
-        )
+        if self._known[0] != rows or len(self._known[1]) <= most:
+            proposed = np.arange(most + 1, dtype=np.float64)
+            seconds = self._smooth(rows, rows + proposed) * np.exp(
+                self._correct(bucket(rows), proposed) + self._drift
+            )
+            self._known = rows, seconds
+        seconds = self._known[1][: most + 1]
         # Between the lowest staircase above and the highest below: noise pulls it neither up nor down.
         above = np.maximum.accumulate(seconds)
         below = np.minimum.accumulate(seconds[::-1])[::-1]

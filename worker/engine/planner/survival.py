@@ -86,13 +86,17 @@ class RunningRates:
         self._row_surplus: dict[Stream, float] = {}
 
     def estimate(self, rows: Sequence[Stream], drafts: Sequence[Draft]) -> Floats:
-        cells = np.array([self._first_cell(draft) for draft in drafts])
+        survival = np.zeros((len(rows), self._gamma))
+        some = [index for index, draft in enumerate(drafts) if draft.tokens]
+        if not some:
+            return survival
+        cells = np.array([self._first_cell(drafts[index]) for index in some])
         positions = np.arange(self._gamma)
         rates = self._rates.ravel()[cells[:, None] + positions]
-        shifts = np.array([self._shift(row) for row in rows])
-        survival = (rates + shifts[:, None]).clip(0.02, 0.995).cumprod(axis=1)
-        proposed = np.array([len(draft.tokens) for draft in drafts])
-        survival[positions >= proposed[:, None]] = 0.0
+        shifts = np.array([self._shift(rows[index]) for index in some])
+        proposed = np.array([len(drafts[index].tokens) for index in some])
+        likely = (rates + shifts[:, None]).clip(0.02, 0.995).cumprod(axis=1)
+        survival[some] = np.where(positions < proposed[:, None], likely, 0.0)
         return survival
 
     def typical(self) -> Floats:
@@ -108,10 +112,12 @@ class RunningRates:
         return total
 
     def watch(self, row: Stream, draft: Draft) -> None:
+        if not draft.tokens:
+            return
         first = self._first_cell(draft)
         source = first // (self._gamma * (LONGEST_MATCH + 1))
         watched = self._watched[row]
-        if draft.tokens and source not in watched:
+        if source not in watched:
             watched[source] = _Watched(draft, len(row.tokens), first)
 
     def settle(self, rows: Sequence[Stream]) -> None:
