@@ -138,7 +138,12 @@ def take_database_away(site: Site, rng: random.Random) -> Fault:
     assert site.postgres is not None
     server, crash = site.postgres, rng.random() < 0.5
     name = "PostgreSQL crashes" if crash else "PostgreSQL stops"
-    return Fault(name, lambda: server.stop(crash), server.start, (0.5, 4.0))
+
+    def come_back() -> None:
+        server.start()
+        site.db.dispose()  # ours, too: a connection used a moment ago is trusted, and died with the server
+
+    return Fault(name, lambda: server.stop(crash), come_back, (0.5, 4.0))
 
 
 def exhaust_memory(site: Site, rng: random.Random) -> Fault:

@@ -42,7 +42,8 @@ System = Callable[[Sequence[str]], int]
 
 def our_engine(max_rows: int, max_tokens: int) -> tuple[System, System]:
     """With drafting and without it: one engine, its kill switch thrown for the second."""
-    engine = Engine(Pair(MODEL, dtype="bfloat16", max_rows=max_rows, context_limit=2048))
+    # Plain blocks would be part of both, and are proof for jobs.
+    engine = Engine(Pair(MODEL, dtype="bfloat16", max_rows=max_rows, context_limit=2048, baseline_share=0))
 
     def generate(prompts: Sequence[str], speculation: bool) -> int:
         engine.speculation = speculation
