@@ -47,7 +47,7 @@ def our_engine(max_rows: int, max_tokens: int) -> tuple[System, System]:
 
     def generate(prompts: Sequence[str], speculation: bool) -> int:
         engine.speculation = speculation
-        engine._storage.trim(0)  # no round may profit from the prompts of the one before
+        engine.forget_prompts()  # no round may profit from the prompts of the one before
         results = engine.generate(prompts, Sampling(max_tokens=max_tokens))
         return sum(result.completion_tokens for result in results)
 

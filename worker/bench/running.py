@@ -30,6 +30,7 @@ class Run:
 
 def run(engine: Engine, requests: Sequence[Request], rows: int) -> Run:
     """Never more than `rows` requests are in the engine; each that ends makes room for the next."""
+    engine.forget_prompts()
     waiting = deque(requests)
     done: dict[object, Generation] = {}
     memory = _Memory(engine.pair.device)

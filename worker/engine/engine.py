@@ -109,6 +109,10 @@ class Engine:
         for row in [row for row in self._rows if row.request.id == request_id]:
             self._remove(row)
 
+    def forget_prompts(self) -> None:
+        """Compute what was computed before again: measured runs of the same prompts are then alike."""
+        self._storage.clear()
+
     @torch.inference_mode()
     def step(self) -> list[Result]:
         """One pass: a verify step of the rows that run, and prompt tokens of those that do not yet."""

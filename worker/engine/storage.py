@@ -74,6 +74,11 @@ class Storage:
             self._drop(min(self._left, key=lambda slot: slot in ends))
         return True
 
+    def clear(self) -> None:
+        """Of all that rows left behind."""
+        for slot in list(self._left):
+            self._drop(slot)
+
     def trim(self, slots: int) -> None:
         for slot in [slot for slot in self._left if slot >= slots]:
             self._drop(slot)

@@ -50,7 +50,7 @@ def test_every_prompt_says_what_it_says_alone(
     expected: dict[object, object] = {}
     for request in requests:
         expected |= outputs(generations(alone, [request]))
-        alone._storage.trim(0)
+        alone.forget_prompts()
 
     engine = Engine(make_pair(target_folder(kind), method, draft_folder(kind), max_rows=4))
     results = generations(engine, requests)
@@ -108,11 +108,21 @@ def test_a_prompt_that_goes_on_from_a_finished_output_takes_over_both(target_fol
     assert second.token_ids == generations(fresh, [Request(0, conversation, GREEDY)])[0].token_ids
 
 
+def test_prompts_that_are_forgotten_are_computed_again(target_folder: Folders):
+    engine = Engine(make_pair(target_folder("llama")))
+    request = Request(0, prompt(1, 50), SEEDED)
+    cached = [generations(engine, [request])[0].cached_tokens for _ in range(2)]
+    engine.forget_prompts()
+    cached.append(generations(engine, [request])[0].cached_tokens)
+
+    assert cached == [0, 49, 0]
+
+
 def test_what_was_not_finite_is_nobody_s_beginning(target_folder: Folders):
     engine = Engine(make_pair(target_folder("llama"), max_rows=2))
     good, poison = Request("good", prompt(1, 40), GREEDY), 300
     expected = outputs(generations(engine, [good]))
-    engine._storage.trim(0)
+    engine.forget_prompts()
     engine._target._model.get_input_embeddings().weight[poison] = torch.nan
     bad = Request("bad", (*prompt(1, 39), poison), GREEDY)
 
