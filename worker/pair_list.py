@@ -36,6 +36,7 @@ def _describe(pair: PairSettings) -> dict[str, Any]:
         "method": pair.method,
         "gamma": pair.gamma,
         "dtype": pair.dtype,
+        "quantization": pair.quantization,
         "context_limit": pair.context_limit,
         "max_rows": pair.max_rows,
         "kv_cache": pair.kv_cache,

@@ -13,6 +13,7 @@ def to_engine(pair: PairSettings, device: str) -> Pair:
         draft=None if pair.draft is None else _source(pair.draft),
         gamma=pair.gamma,
         dtype=pair.dtype,
+        quantization=pair.quantization,
         context_limit=pair.context_limit,
         max_rows=pair.max_rows,
         kv_cache=pair.kv_cache,

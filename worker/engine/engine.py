@@ -308,6 +308,7 @@ def _load(pair: Pair, source: ModelSource, context_limit: int | None) -> LoadedM
         trust_remote_code=pair.trust_remote_code,
         attention=ATTENTION,
         context_limit=context_limit,
+        quantization=pair.quantization,
     )
 
 

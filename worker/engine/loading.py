@@ -21,8 +21,17 @@ from transformers.utils.hub import cached_file, extract_commit_hash
 
 from worker.engine.conversion import converted_folder
 from worker.engine.errors import EngineError, ModelLoadError, OutOfMemory
+from worker.engine.quantizing import check_quantization, loading_arguments
 from worker.engine.quiet import quiet
-from worker.engine.types import DType, FolderModel, HubModel, ModelSource, PackageModel, Pair
+from worker.engine.types import (
+    DType,
+    FolderModel,
+    HubModel,
+    ModelSource,
+    PackageModel,
+    Pair,
+    Quantization,
+)
 
 _T = TypeVar("_T")
 
@@ -38,6 +47,7 @@ class LoadedModel:
     context_limit: int  # prompt and output together
     eos_ids: frozenset[int]
     revision: str | None  # commit of a hub model, version of a package
+    int8: bool = False  # its weights are to be rounded to 8 bits
 
 
 def load_model(
@@ -48,6 +58,7 @@ def load_model(
     trust_remote_code: bool = False,
     attention: str = "specmill",
     context_limit: int | None = None,
+    quantization: Quantization | None = None,
 ) -> LoadedModel:
     """Load a model and its tokenizer. `attention` is a name registered with transformers.
 
@@ -55,6 +66,9 @@ def load_model(
     """
     name = name_of(source)
     tokenizer = load_tokenizer(source, trust_remote_code=trust_remote_code)
+    config = load_config(source, trust_remote_code=trust_remote_code)
+    check_quantization(name, config, quantization, dtype, device)
+    placed = loading_arguments(config, quantization, dtype, device)
     model, info = _explained(
         source,
         "model",
@@ -67,6 +81,7 @@ def load_model(
                 trust_remote_code=trust_remote_code,
                 use_safetensors=True,  # a pickle could run code
                 output_loading_info=True,
+                **placed,
             ),
         ),
     )
@@ -76,7 +91,9 @@ def load_model(
             f"the model {name} is incomplete: {len(missing)} weights are missing, {missing[0]} among them; "
             "download or save it again"
         )
-    _place(model.eval().requires_grad_(False), device, name)
+    model.eval().requires_grad_(False)
+    if not placed:
+        _place(model, device, name)
     return LoadedModel(
         name=name,
         model=model,
@@ -85,6 +102,7 @@ def load_model(
         context_limit=resolve_context_limit(source, model.config, context_limit),
         eos_ids=_eos_ids(model, tokenizer),
         revision=_revision(source),
+        int8=quantization == "int8",
     )
 
 
@@ -194,6 +212,8 @@ def _place(model: PreTrainedModel, device: str, name: str) -> None:
 def _advice(source: ModelSource, reason: str) -> str:
     if "trust_remote_code" in reason:
         return "If you trust that code, set trust_remote_code = true in the pair"
+    if "pip install" in reason:
+        return "Install it where the worker runs"
     if "safetensors" in reason:
         return "Only safetensors weights are read: convert them, or choose a revision that has them"
     if isinstance(source, HubModel):

@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from worker.engine.errors import EngineError, OutOfMemory
 from worker.engine.loading import draft_source, load_config, name_of, resolve_context_limit
+from worker.engine.quantizing import check_quantization, weight_bytes
 from worker.engine.types import ModelSource, Pair
 
 _GIB = 2**30
@@ -62,7 +63,7 @@ def check_fits(pair: Pair, available: int | None = None) -> MemoryEstimate:
         cached_tokens=tokens,
     )
     if weights > free:
-        advice = "use a smaller model or, if it is not one already, a dtype of 16 bits"
+        advice = "use a smaller model, or a dtype of 16 bits or quantization if the pair has none"
     elif tokens < target.context_limit:
         advice = (
             f"that is {tokens} tokens, and one row may have {target.context_limit}: raise kv_cache of the "
@@ -110,6 +111,7 @@ class _Needs:
 
 def _measure(source: ModelSource, pair: Pair, context_limit: int | None) -> _Needs:
     config = load_config(source, trust_remote_code=pair.trust_remote_code)
+    check_quantization(name_of(source), config, pair.quantization, pair.dtype, pair.device)
     with torch.device("meta"):  # shapes without memory
         model = cast(
             PreTrainedModel,
@@ -120,7 +122,7 @@ def _measure(source: ModelSource, pair: Pair, context_limit: int | None) -> _Nee
     heads = cast(int, getattr(text, "num_key_value_heads", None) or text.num_attention_heads)
     head_dim = cast(int, getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
     return _Needs(
-        weights=sum(parameter.numel() for parameter in model.parameters()) * width,
+        weights=weight_bytes(model, pair.quantization, width),
         cache_per_token=2 * cast(int, text.num_hidden_layers) * heads * head_dim * width,
         context_limit=resolve_context_limit(source, config, context_limit),
     )

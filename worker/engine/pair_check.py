@@ -55,6 +55,7 @@ def _load(source: ModelSource, pair: Pair, context_limit: int | None) -> LoadedM
         trust_remote_code=pair.trust_remote_code,
         attention=ATTENTION,
         context_limit=context_limit,
+        quantization=pair.quantization,
     )
     inspect_model(loaded.model, loaded.name, loaded.context_limit)
     return loaded

@@ -27,7 +27,7 @@ class CachedModel:
         self._model = cast(Any, loaded.model)
         self._device = str(loaded.model.device)
         shapes = inspect_model(loaded.model, loaded.name, context_limit)
-        prepare(loaded.model, loaded.model.dtype, self._device)
+        prepare(loaded.model, loaded.model.dtype, self._device, int8=loaded.int8)
         self.cache: Cache = make_cache(
             shapes, max_rows, context_limit, loaded.model.dtype, self._device, max_bytes
         )

@@ -7,6 +7,7 @@ from typing import Literal
 
 Method = Literal["none", "prompt_lookup", "suffix", "draft_model"]
 DType = Literal["float64", "float32", "bfloat16", "float16"]
+Quantization = Literal["int8", "bitsandbytes-8bit", "bitsandbytes-4bit"]
 FinishReason = Literal["stop", "length"]
 
 
@@ -45,6 +46,7 @@ class Pair:
     draft: ModelSource | None = None  # the small sibling of method "draft_model"
     gamma: int = 5  # proposals per row and step, at most
     dtype: DType = "float32"
+    quantization: Quantization | None = None  # of the weights; int8: on a CPU, the others: on CUDA
     context_limit: int | None = None  # tokens, prompt and output together; None: the model's own
     max_rows: int = 32  # rows decoded at once
     kv_cache: str = "50%"  # what the caches may take: of what the weights leave free, or a size, "4GiB"

@@ -43,6 +43,8 @@ class PairSettings(_Table):
     method: Literal["none", "prompt_lookup", "suffix", "draft_model"] = "prompt_lookup"
     gamma: Annotated[int, Field(ge=1, le=64)] = 5  # proposals per row and step, at most
     dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
+    # Of the weights: int8 on a CPU, the others on CUDA. What a checkpoint brings itself is not declared.
+    quantization: Literal["int8", "bitsandbytes-8bit", "bitsandbytes-4bit"] | None = None
     context_limit: Annotated[int, Field(ge=2)] | None = None  # prompt and output together; the model's own
     max_rows: Annotated[int, Field(ge=1)] = 32  # rows decoded at once
     # What the KV caches may take: a share of what the weights leave free, or a size.

@@ -47,6 +47,24 @@ class _Attention(Structure):
     ]
 
 
+class Weights(Structure):
+    """Of a product; `Weights` in panels.h."""
+
+    _fields_ = [
+        ("panels", c_void_p),
+        ("bias", c_void_p),
+        ("scales", c_void_p),
+        ("columns", c_int64),
+        ("depth", c_int64),
+    ]
+
+
+class Scratch16(Structure):
+    """In panels.h."""
+
+    _fields_ = [("x", c_void_p), ("scales", c_void_p)]
+
+
 class Kernels:
     """For one dtype."""
 
@@ -69,11 +87,14 @@ class Kernels:
 
         self.product_step = 2 if dtype == torch.bfloat16 else 1
         self.can_multiply = hasattr(library, f"product_{name}")
+        self.can_multiply_int8 = hasattr(library, f"product_int8_{name}")
+        product = [c_void_p, c_int64, POINTER(Weights), Scratch16, c_void_p]
         if self.can_multiply:
-            self._product = _function(
-                library, f"product_{name}", [c_void_p, *strides, c_void_p, c_void_p, c_int64, c_void_p]
-            )
+            self._product = _function(library, f"product_{name}", product)
             self.run_layers = _function(library, f"run_layers_{name}", [c_void_p])
+        if self.can_multiply_int8:
+            self._int8_product = _function(library, f"product_int8_{name}", product)
+            self.run_int8_layers = _function(library, f"run_layers_int8_{name}", [c_void_p])
 
     def attend(
         self,
@@ -113,19 +134,19 @@ class Kernels:
         )
         self._attend(byref(call))
 
-    def product(self, x: Tensor, panels: Tensor, bias: Tensor | None, columns: int) -> Tensor:
-        """Contiguous x [..., D] by weights in panels [C / PANEL, D / step, PANEL, step]."""
-        output = torch.empty((*x.shape[:-1], columns), dtype=x.dtype)
-        depth = x.shape[-1]
-        self._product(
-            x.data_ptr(),
-            x.numel() // depth,
-            depth,
-            panels.data_ptr(),
-            None if bias is None else bias.data_ptr(),
-            columns,
-            output.data_ptr(),
-        )
+    def product(self, x: Tensor, weights: Weights) -> Tensor:
+        """Contiguous x [..., depth] by weights in panels."""
+        output = torch.empty((*x.shape[:-1], weights.columns), dtype=x.dtype)
+        rows = x.numel() // weights.depth
+        self._product(x.data_ptr(), rows, byref(weights), Scratch16(), output.data_ptr())
+        return output
+
+    def int8_product(self, x: Tensor, weights: Weights) -> Tensor:
+        output = torch.empty((*x.shape[:-1], weights.columns), dtype=x.dtype)
+        rows = x.numel() // weights.depth
+        integers, scales = torch.empty(x.numel(), dtype=torch.int16), torch.empty(rows)
+        scratch = Scratch16(integers.data_ptr(), scales.data_ptr())
+        self._int8_product(x.data_ptr(), rows, byref(weights), scratch, output.data_ptr())
         return output
 
     def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:

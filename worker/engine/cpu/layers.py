@@ -20,10 +20,18 @@ class GatedMlp(nn.Module):
     """down(act(gate(x)) * up(x)), with gate and up as one product."""
 
     def __init__(
-        self, gate: nn.Linear, up: nn.Linear, down: nn.Linear, act: nn.Module, kernels: Kernels | None
+        self,
+        gate: nn.Linear,
+        up: nn.Linear,
+        down: nn.Linear,
+        act: nn.Module,
+        kernels: Kernels | None,
+        *,
+        int8: bool = False,
     ) -> None:
         super().__init__()
-        self.gate_up, self.down = product_of([gate, up], kernels), product_of([down], kernels)
+        self.gate_up = product_of([gate, up], kernels, int8=int8)
+        self.down = product_of([down], kernels, int8=int8)
         self._act = act
         self.kernels = kernels if is_silu(act) and gate.out_features % LANES == 0 else None
 

@@ -11,10 +11,10 @@ from worker.engine.cpu.products import product_of
 
 
 class PackedLinear(nn.Module):
-    def __init__(self, layer: nn.Linear, kernels: Kernels | None) -> None:
+    def __init__(self, layer: nn.Linear, kernels: Kernels | None, *, int8: bool = False) -> None:
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
-        self.product = product_of([layer], kernels)
+        self.product = product_of([layer], kernels, int8=int8)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.product(x)
@@ -23,8 +23,8 @@ class PackedLinear(nn.Module):
 class SharedProduct:
     """One product for layers that a model calls one by one with the same tensor, as q, k and v."""
 
-    def __init__(self, layers: Sequence[nn.Linear], kernels: Kernels | None) -> None:
-        self.product = product_of(layers, kernels)
+    def __init__(self, layers: Sequence[nn.Linear], kernels: Kernels | None, *, int8: bool = False) -> None:
+        self.product = product_of(layers, kernels, int8=int8)
         self._sizes = [layer.out_features for layer in layers]
         self._input: Tensor | None = None
         self._parts: list[Tensor | None] = []

@@ -5,10 +5,11 @@ from ctypes import Array, Structure, addressof, byref, c_float, c_int64, c_void_
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from worker.engine.attention import Buffers
-from worker.engine.cpu.kernels import Kernels
+from worker.engine.cpu.kernels import Kernels, Scratch16, Weights
 from worker.engine.cpu.products import PanelProduct
 
 
@@ -21,6 +22,12 @@ class LayerSizes(NamedTuple):
     kv_heads: int
     head_dim: int
     epsilon: float
+
+    @property
+    def widths(self) -> tuple[int, int, int, int]:
+        """Of what lies between a layer's products."""
+        queries = self.heads * self.head_dim
+        return self.hidden, queries + 2 * self.kv_heads * self.head_dim, queries, self.inner
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +47,6 @@ class LayerParts:
     scale: float
 
 
-class _Weights(Structure):
-    _fields_ = [("panels", c_void_p), ("bias", c_void_p), ("columns", c_int64), ("depth", c_int64)]
-
-
 class _Layer(Structure):
     """`Layer` in layers.cpp."""
 
@@ -52,10 +55,10 @@ class _Layer(Structure):
         ("mlp_norm", c_void_p),
         ("query_norm", c_void_p),
         ("key_norm", c_void_p),
-        ("qkv", _Weights),
-        ("output", _Weights),
-        ("gate_up", _Weights),
-        ("down", _Weights),
+        ("qkv", Weights),
+        ("output", Weights),
+        ("gate_up", Weights),
+        ("down", Weights),
         ("window", c_int64),
         ("scale", c_float),
     ]
@@ -86,6 +89,7 @@ class _Pass(Structure):
         ("qkv", c_void_p),
         ("attended", c_void_p),
         ("activated", c_void_p),
+        ("scratch", Scratch16),
     ]
 
 
@@ -94,31 +98,28 @@ class Layers:
 
     def __init__(self, parts: Sequence[LayerParts], kernels: Kernels) -> None:
         self._parts = parts  # keeps alive what the pointers point to
-        self._kernels = kernels
         self._layers = (_Layer * len(parts))(*map(_layer, parts))
+        self._run = kernels.run_int8_layers if parts[0].qkv.int8 else kernels.run_layers
 
     def run(self, x: Tensor, rotation: tuple[Tensor, Tensor], buffers: Buffers, chunks: Tensor) -> Tensor:
         """x [1, T, hidden] after the layers; rotation is cosine and sine [1, T, head_dim]."""
         sizes = self._parts[0].sizes
         x = x.contiguous().clone()
         cosine, sine = (part.contiguous() for part in rotation)
-        tokens, group_width = x.shape[1], sizes.head_dim
-        widths = (
-            sizes.hidden,
-            (sizes.heads + 2 * sizes.kv_heads) * group_width,
-            sizes.heads * group_width,
-            sizes.inner,
-        )
-        scratch = [x.new_empty(tokens, width) for width in widths]
+        tokens = x.shape[1]
+        between = [x.new_empty(tokens, width) for width in sizes.widths]
+        integers = x.new_empty(tokens, max(sizes.widths), dtype=torch.int16)
+        scales = x.new_empty(tokens, dtype=torch.float32)
         keys, values = _addresses(buffers.keys), _addresses(buffers.values)
-        self._kernels.run_layers(
+        self._run(
             byref(
                 _Pass(
                     *(addressof(self._layers), len(self._parts), *sizes, tokens),
                     *(x.data_ptr(), cosine.data_ptr(), sine.data_ptr()),
                     *(addressof(keys), addressof(values)),
                     *(chunks.data_ptr(), len(chunks), buffers.keys[0].shape[2]),
-                    *(part.data_ptr() for part in scratch),
+                    *(part.data_ptr() for part in between),
+                    Scratch16(integers.data_ptr(), scales.data_ptr()),
                 )
             )
         )
@@ -128,11 +129,9 @@ class Layers:
 def _layer(parts: LayerParts) -> _Layer:
     norms = (parts.attention_norm, parts.mlp_norm, parts.query_norm, parts.key_norm)
     products = (parts.qkv, parts.output, parts.gate_up, parts.down)
-    return _Layer(*map(_address, norms), *map(_weights, products), parts.window or 0, parts.scale)
-
-
-def _weights(product: PanelProduct) -> _Weights:
-    return _Weights(_address(product.panels), _address(product.bias), product.columns, product.depth)
+    return _Layer(
+        *map(_address, norms), *(product.weights for product in products), parts.window or 0, parts.scale
+    )
 
 
 def _address(tensor: Tensor | None) -> int | None:

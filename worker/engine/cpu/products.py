@@ -10,28 +10,35 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from worker.engine.cpu.kernels import PANEL, Kernels
+from worker.engine.cpu.kernels import LANES, PANEL, Kernels, Weights
 
 Product = Callable[[Tensor], Tensor]
 
 
 class PanelProduct:
-    """By our kernel."""
+    """By our kernel: weights [columns / PANEL, depth / step, PANEL, step]."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, kernels: Kernels) -> None:
-        self.columns, self._own_depth = weight.shape
-        step = kernels.product_step
-        self.depth = -(-self._own_depth // step) * step
-        padded = nn.functional.pad(weight, (0, self.depth - self._own_depth, 0, -self.columns % PANEL))
-        panels = padded.view(-1, PANEL, self.depth // step, step).transpose(1, 2)
-        self.panels = kernels.pages.copy(panels)  # [columns / PANEL, depth / step, PANEL, step]
-        self.bias = None if bias is None else nn.functional.pad(bias, (0, -self.columns % PANEL))
-        self._kernels = kernels
+    def __init__(self, weight: Tensor, bias: Tensor | None, kernels: Kernels, *, int8: bool = False) -> None:
+        columns, self._own_depth = weight.shape
+        scales = None
+        if int8:
+            weight, scales = to_int8(weight)
+        # Integers come from whole vectors of x.
+        step, multiple = (2, LANES) if int8 else (kernels.product_step, kernels.product_step)
+        depth = -(-self._own_depth // multiple) * multiple
+        padded = nn.functional.pad(weight, (0, depth - self._own_depth, 0, -columns % PANEL))
+        panels = kernels.pages.copy(padded.view(-1, PANEL, depth // step, step).transpose(1, 2))
+        bias, scales = (_padded(vector, columns) for vector in (bias, scales))
+        self._tensors = panels, bias, scales  # what the pointers point to
+        addresses = (None if tensor is None else tensor.data_ptr() for tensor in self._tensors)
+        self.weights = Weights(*addresses, columns, depth)
+        self.columns, self.depth, self.int8 = columns, depth, int8
+        self._multiply = kernels.int8_product if int8 else kernels.product
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.depth != self._own_depth:
             x = nn.functional.pad(x, (0, self.depth - self._own_depth))
-        return self._kernels.product(x.contiguous(), self.panels, self.bias, self.columns)
+        return self._multiply(x.contiguous(), self.weights)
 
 
 def can_multiply(dtype: torch.dtype) -> bool:
@@ -43,19 +50,48 @@ def can_multiply(dtype: torch.dtype) -> bool:
     return dtype == torch.float32
 
 
-def product_of(layers: Sequence[nn.Linear], kernels: Kernels | None) -> Product:
-    """The outputs of layers with the same input, one after the other."""
+def product_of(layers: Sequence[nn.Linear], kernels: Kernels | None, *, int8: bool = False) -> Product:
+    """The outputs of layers with the same input, one after the other. With `int8` weights are rounded."""
     weight = layers[0].weight if len(layers) == 1 else torch.cat([layer.weight for layer in layers])
     weight, bias = weight.detach(), _joined_bias(layers)
+    if int8:
+        if kernels and kernels.can_multiply_int8:
+            return PanelProduct(weight, bias, kernels, int8=True)
+        return _int8_product(weight, bias)
     if kernels and kernels.can_multiply and not _has_tiles(kernels.dtype):
         return PanelProduct(weight, bias, kernels)
     return _onednn_product(weight, bias)
+
+
+def to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Integers of -127 to 127, and the scale of each row, float32."""
+    weight = weight.float()
+    scales = weight.abs().amax(dim=1).clamp(min=1e-30) / 127
+    return (weight / scales[:, None]).round().to(torch.int8), scales
+
+
+def _int8_product(weight: Tensor, bias: Tensor | None) -> Product:
+    """By torch, which multiplies in the dtype of x."""
+    dtype, columns = weight.dtype, weight.shape[0]
+    integers, scales = to_int8(weight)
+    scales = scales.to(dtype)
+
+    def product(x: Tensor) -> Tensor:
+        y = torch.ops.aten._weight_int8pack_mm(x.reshape(-1, x.shape[-1]), integers, scales)
+        y = y.view(*x.shape[:-1], columns)
+        return y if bias is None else y + bias
+
+    return product
 
 
 def _onednn_product(weight: Tensor, bias: Tensor | None) -> Product:
     packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
     multiply = torch.ops.mkldnn._linear_pointwise.default
     return lambda x: multiply(x, packed, bias, "none", [], "")
+
+
+def _padded(vector: Tensor | None, columns: int) -> Tensor | None:
+    return None if vector is None else nn.functional.pad(vector, (0, -columns % PANEL))
 
 
 def _has_tiles(dtype: torch.dtype) -> bool:

@@ -41,7 +41,7 @@ def parts_of(layer: nn.Module, index: int, kernels: Kernels) -> LayerParts | Non
     panels = [product for product in products if isinstance(product, PanelProduct)]
     if not all(isinstance(norm, FusedRMSNorm) for norm in norms) or len({n.epsilon for n in norms}) > 1:
         return None
-    if len(panels) < len(products):
+    if len(panels) < len(products) or len({product.int8 for product in panels}) > 1:
         return None
     qkv, output, gate_up, down = panels
     head_dim = cast(int, attention.head_dim)

@@ -33,6 +33,7 @@ struct Pass {
   const int64_t* chunks;    // as attention takes them
   int64_t num_chunks, positions;
   T *normed, *qkv, *attended, *activated;  // [tokens, hidden], [.., heads and kv_heads twice], [.., heads], [.., inner]
+  Scratch16 scratch;                       // for the widest of them
 };
 
 template <typename T>
@@ -41,38 +42,47 @@ void norm_all(const T* x, const T* weight, float epsilon, int64_t rows, int64_t 
   for (int64_t row = 0; row < rows; row++) rms_norm(x + row * dim, weight, epsilon, dim, y + row * dim);
 }
 
-// y += x W^T
 template <typename Kind>
-void add_product(const typename Kind::Element* x, int64_t rows, const Weights<Kind>& w, typename Kind::Element* y) {
+Rows<typename Kind::Input> ready_for(const Pass<Kind>& p, const typename Kind::Element* x, const Weights<Kind>& w) {
+  return ready(x, p.tokens, w.depth, (const typename Kind::Input*)nullptr, p.scratch);
+}
+
+// p.x += x W^T
+template <typename Kind>
+void add_product(const Pass<Kind>& p, const typename Kind::Element* x, const Weights<Kind>& w) {
   typedef typename Kind::Element T;
-  multiply(x, rows, w, [&](int64_t row, int64_t column, Floats sums) {
-    T* to = y + row * w.columns + column;
-    store(to, load(to) + rounded<T>(sums));
+  multiply(ready_for(p, x, w), p.tokens, w, [&](int64_t row, int64_t column, Floats values) {
+    T* to = p.x + row * w.columns + column;
+    store(to, load(to) + rounded<T>(values));
   });
 }
 
 // silu(x G^T) * x U^T: the same columns of both, one after the other.
 template <typename Kind>
-void multiply_gated(const typename Kind::Element* x, int64_t rows, const Weights<Kind>& w, typename Kind::Element* y) {
+void multiply_gated(const Rows<typename Kind::Input>& rows, int64_t count, const Weights<Kind>& w,
+                    typename Kind::Element* y) {
   typedef typename Kind::Element T;
   int64_t panels = w.columns / 2 / kPanel;
-  for (int64_t begin = 0; begin < rows; begin += kRows) {
+  for (int64_t begin = 0; begin < count; begin += kRows) {
 #pragma omp for schedule(static) nowait
     for (int64_t panel = 0; panel < panels; panel++)
-      for_tiles<Kind>(std::min(kRows, rows - begin), w.panel(panel), w.panel_bytes(), [&](int64_t from, auto m, Fetch fetch) {
-        Sums<Kind, m> gate, up;
-        int64_t row = begin + from;
-        gate.multiply(x + row * w.depth, w.depth, w.panel(panel), fetch);
-        fetch.from += panels * w.panel_bytes();
-        up.multiply(x + row * w.depth, w.depth, w.panel(panels + panel), fetch);
-        for (int z = 0; z < 2; z++) {
-          int64_t column = panel * kPanel + z * kLanes;
-          Floats gate_bias = w.bias_at(column), up_bias = w.bias_at(w.columns / 2 + column);
-          for (int i = 0; i < m; i++)
-            store(y + (row + i) * (w.columns / 2) + column,
-                  silu_and_multiply<T>(rounded<T>(gate.at[i][z] + gate_bias), rounded<T>(up.at[i][z] + up_bias)));
-        }
-      });
+      for_tiles<Kind>(std::min(kRows, count - begin), w.panel(panel), w.panel_bytes(),
+                      [&](int64_t from, auto m, Fetch fetch) {
+                        Sums<Kind, m> gates, ups;
+                        int64_t row = begin + from;
+                        gates.multiply(rows.x + row * w.depth, w.depth, w.panel(panel), fetch);
+                        fetch.from += panels * w.panel_bytes();
+                        ups.multiply(rows.x + row * w.depth, w.depth, w.panel(panels + panel), fetch);
+                        for (int z = 0; z < 2; z++)
+                          for (int i = 0; i < m; i++) {
+                            int64_t column = panel * kPanel + z * kLanes;
+                            float scale = rows.scale(row + i);
+                            Floats gate = w.value(gates.at[i][z], column, scale);
+                            Floats up = w.value(ups.at[i][z], w.columns / 2 + column, scale);
+                            store(y + (row + i) * (w.columns / 2) + column,
+                                  silu_and_multiply<T>(rounded<T>(gate), rounded<T>(up)));
+                          }
+                      });
   }
 }
 
@@ -104,17 +114,17 @@ void run(const Pass<Kind>& p) {
   for (int64_t index = 0; index < p.num_layers; index++) {
     const Layer<Kind>& l = p.layers[index];
     norm_all(p.x, l.attention_norm, p.epsilon, p.tokens, p.hidden, p.normed);
-    multiply(p.normed, p.tokens, l.qkv, [&](int64_t row, int64_t column, Floats sums) {
-      store(p.qkv + row * l.qkv.columns + column, sums);
+    multiply(ready_for(p, p.normed, l.qkv), p.tokens, l.qkv, [&](int64_t row, int64_t column, Floats values) {
+      store(p.qkv + row * l.qkv.columns + column, values);
     });
 #pragma omp barrier
     attend_layer(p, l, index);
-    add_product(p.attended, p.tokens, l.output, p.x);
+    add_product(p, p.attended, l.output);
 #pragma omp barrier
     norm_all(p.x, l.mlp_norm, p.epsilon, p.tokens, p.hidden, p.normed);
-    multiply_gated(p.normed, p.tokens, l.gate_up, p.activated);
+    multiply_gated(ready_for(p, p.normed, l.gate_up), p.tokens, l.gate_up, p.activated);
 #pragma omp barrier
-    add_product(p.activated, p.tokens, l.down, p.x);
+    add_product(p, p.activated, l.down);
 #pragma omp barrier
   }
 }
@@ -124,6 +134,10 @@ void run(const Pass<Kind>& p) {
 extern "C" void run_layers_float32(const Pass<Float32>* pass) { run(*pass); }
 #if defined(__AVX512BF16__)
 extern "C" void run_layers_bfloat16(const Pass<Pairs>* pass) { run(*pass); }
+#endif
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
+extern "C" void run_layers_int8_float32(const Pass<Int8<float>>* pass) { run(*pass); }
+extern "C" void run_layers_int8_bfloat16(const Pass<Int8<Bfloat16>>* pass) { run(*pass); }
 #endif
 
 #endif

@@ -2,9 +2,13 @@
 //
 // Weights lie in panels of 32 columns of y: for each step along x, what 32 columns need of it, one after the
 // other. A step is one element in float32 and a pair in bfloat16, which one instruction multiplies and adds.
+//
+// int8 is for weights: each column has a scale. A row of x becomes 16 bits with a scale, as fine as the sums'
+// 32 bits allow, so that what is lost is lost in the weights.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <type_traits>
 
 #include "vectors.h"
@@ -19,8 +23,11 @@ constexpr int kFew = 3;           // so few rows leave registers free, and need 
 constexpr int64_t kRows = 96;     // rows of x that stay in the cache while the weights pass
 constexpr int64_t kAhead = 2048;  // bytes between what is used and what is fetched, where both are one stream
 
+// Kinds of products: Element is what activations are, Input what is multiplied.
 struct Float32 {
   typedef float Element;
+  typedef float Input;
+  typedef Floats Sum;
   static constexpr int64_t kStep = 1, kStepBytes = 128;
   static Floats add(Floats sum, const char* weights, const float* x) { return sum + load((const float*)weights) * *x; }
 };
@@ -28,12 +35,30 @@ struct Float32 {
 #if defined(__AVX512BF16__)
 struct Pairs {
   typedef Bfloat16 Element;
+  typedef Bfloat16 Input;
+  typedef Floats Sum;
   static constexpr int64_t kStep = 2, kStepBytes = 128;
   static Floats add(Floats sum, const char* weights, const Bfloat16* x) {
     int32_t pair;
     std::memcpy(&pair, x, sizeof pair);
     return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_loadu_si512(weights),
                                     (__m512bh)_mm512_set1_epi32(pair));
+  }
+};
+#endif
+
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
+template <typename T>
+struct Int8 {
+  typedef T Element;
+  typedef int16_t Input;
+  typedef Ints Sum;
+  static constexpr int64_t kStep = 2, kStepBytes = 64;
+  static Ints add(Ints sum, const char* weights, const int16_t* x) {
+    int32_t pair;
+    std::memcpy(&pair, x, sizeof pair);
+    __m512i wide = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)weights));
+    return (Ints)_mm512_dpwssd_epi32((__m512i)sum, wide, _mm512_set1_epi32(pair));
   }
 };
 #endif
@@ -47,15 +72,15 @@ struct Fetch {
 // Sums of M rows of x, which lie `depth` apart, in the columns of one panel.
 template <typename Kind, int M>
 struct Sums {
-  Floats at[M][2];
+  typename Kind::Sum at[M][2];
 
-  void multiply(const typename Kind::Element* x, int64_t depth, const char* weights, Fetch fetch) {
+  void multiply(const typename Kind::Input* x, int64_t depth, const char* weights, Fetch fetch) {
     constexpr int kSums = M <= kFew ? 2 : 1;
     // Three rows share a pointer: the registers do not hold twelve, which would be computed at each step.
     constexpr int kPointers = (M + 2) / 3;
-    const typename Kind::Element* rows[kPointers];
+    const typename Kind::Input* rows[kPointers];
     for (int p = 0; p < kPointers; p++) rows[p] = x + 3 * p * depth;
-    Floats sums[kSums][M][2] = {};
+    typename Kind::Sum sums[kSums][M][2] = {};
     int64_t steps = depth / Kind::kStep, step = 0;
     for (; step + kSums <= steps; step += kSums) {
 #pragma GCC unroll 2
@@ -82,7 +107,7 @@ struct Sums {
   }
 
  private:
-  static inline __attribute__((always_inline)) void add(Floats (&sums)[2], const char* weights, const typename Kind::Element* x) {
+  static inline __attribute__((always_inline)) void add(typename Kind::Sum (&sums)[2], const char* weights, const typename Kind::Input* x) {
 #pragma GCC unroll 2
     for (int z = 0; z < 2; z++) sums[z] = Kind::add(sums[z], weights + z * Kind::kStepBytes / 2, x);
   }
@@ -112,32 +137,81 @@ template <typename Kind>
 struct Weights {
   const void* panels;
   const typename Kind::Element* bias;  // as many as the panels have columns, or none
+  const float* scales;                 // the same, of int8
   int64_t columns, depth;              // depth: a multiple of the step
 
   int64_t panel_bytes() const { return depth / Kind::kStep * Kind::kStepBytes; }
   const char* panel(int64_t index) const { return (const char*)panels + index * panel_bytes(); }
-  Floats bias_at(int64_t column) const { return bias ? load(bias + column) : Floats{}; }
+  Floats value(Floats sums, int64_t column, float) const { return bias ? sums + load(bias + column) : sums; }
+  Floats value(Ints sums, int64_t column, float row_scale) const {
+    return value(__builtin_convertvector(sums, Floats) * (load(scales + column) * row_scale), column, 0);
+  }
 };
+
+// Where rows are made ready for a product: as many integers, and a scale for each.
+struct Scratch16 {
+  int16_t* x;
+  float* scales;
+};
+
+// Rows of x as a product takes them.
+template <typename Input>
+struct Rows {
+  const Input* x;
+  const float* scales;  // of int16
+  float scale(int64_t row) const { return scales ? scales[row] : 0; }
+};
+
+template <typename T>
+inline void to_int16(const T* x, int64_t depth, int16_t* y, float* scale) {
+  Floats most = {}, not_finite = {};
+  for (int64_t d = 0; d < depth; d += kLanes) {
+    Floats v = load(x + d);
+    most = larger(larger(v, -v), most);
+    not_finite += v * 0.0f;  // NaN and infinity would be lost as integers
+  }
+  float limit = std::min<float>(32767, 2147483647.0f / 127 / (float)depth);  // so that no sum overflows
+  float highest = largest(most);
+  *scale = highest / std::floor(limit) + sum(not_finite);
+  float factor = highest > 0 ? std::floor(limit) / highest : 0;
+  for (int64_t d = 0; d < depth; d += kLanes)
+    _mm256_storeu_si256((__m256i*)(y + d),
+                        _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32((__m512)(load(x + d) * factor))));
+}
+
+// Nothing is to be done where the input is what activations are. The threads wait for each other otherwise.
+template <typename T>
+inline Rows<T> ready(const T* x, int64_t, int64_t, const T*, const Scratch16&) {
+  return {x, nullptr};
+}
+
+template <typename T>
+inline Rows<int16_t> ready(const T* x, int64_t rows, int64_t depth, const int16_t*, const Scratch16& scratch) {
+#pragma omp for schedule(static)
+  for (int64_t row = 0; row < rows; row++) to_int16(x + row * depth, depth, scratch.x + row * depth, scratch.scales + row);
+  return {scratch.x, scratch.scales};
+}
 
 // out(row, column, sixteen of y) for all of y, shared among the threads of the parallel region around it. Other
 // threads' parts may be unfinished on return.
 template <typename Kind, typename Out>
-inline void multiply(const typename Kind::Element* x, int64_t rows, const Weights<Kind>& w, Out out) {
+inline void multiply(const Rows<typename Kind::Input>& rows, int64_t count, const Weights<Kind>& w, Out out) {
   int64_t panels = (w.columns + kPanel - 1) / kPanel;
-  for (int64_t begin = 0; begin < rows; begin += kRows) {
+  for (int64_t begin = 0; begin < count; begin += kRows) {
 #pragma omp for schedule(static) nowait
     for (int64_t panel = 0; panel < panels; panel++)
-      for_tiles<Kind>(std::min(kRows, rows - begin), w.panel(panel), w.panel_bytes(), [&](int64_t from, auto m, Fetch fetch) {
-        Sums<Kind, m> sums;
-        int64_t row = begin + from;
-        sums.multiply(x + row * w.depth, w.depth, w.panel(panel), fetch);
-        for (int z = 0; z < 2; z++) {
-          int64_t column = panel * kPanel + z * kLanes;
-          if (column >= w.columns) break;
-          Floats bias = w.bias_at(column);
-          for (int i = 0; i < m; i++) out(row + i, column, sums.at[i][z] + bias);
-        }
-      });
+      for_tiles<Kind>(std::min(kRows, count - begin), w.panel(panel), w.panel_bytes(),
+                      [&](int64_t from, auto m, Fetch fetch) {
+                        Sums<Kind, m> sums;
+                        int64_t row = begin + from;
+                        sums.multiply(rows.x + row * w.depth, w.depth, w.panel(panel), fetch);
+                        for (int z = 0; z < 2; z++) {
+                          int64_t column = panel * kPanel + z * kLanes;
+                          if (column >= w.columns) break;
+                          for (int i = 0; i < m; i++)
+                            out(row + i, column, w.value(sums.at[i][z], column, rows.scale(row + i)));
+                        }
+                      });
   }
 }
 

@@ -15,24 +15,30 @@ inline void store_some(T* to, Floats v, int64_t count) {
 }
 
 template <typename Kind>
-void product(const typename Kind::Element* x, int64_t rows, const Weights<Kind>& w, typename Kind::Element* y) {
+void product(const typename Kind::Element* x, int64_t rows, const Weights<Kind>& w, Scratch16 scratch,
+             typename Kind::Element* y) {
 #pragma omp parallel
-  multiply(x, rows, w, [&](int64_t row, int64_t column, Floats sums) {
-    store_some(y + row * w.columns + column, sums, w.columns - column);
-  });
+  multiply(ready(x, rows, w.depth, (const typename Kind::Input*)nullptr, scratch), rows, w,
+           [&](int64_t row, int64_t column, Floats values) {
+             store_some(y + row * w.columns + column, values, w.columns - column);
+           });
 }
 
 }  // namespace
 
-#define EXPORT(Kind, name)                                                                                        \
-  extern "C" void product_##name(const Kind::Element* x, int64_t rows, int64_t depth, const void* weights,          \
-                                 const Kind::Element* bias, int64_t columns, Kind::Element* y) {                   \
-    product<Kind>(x, rows, {weights, bias, columns, depth}, y);                                                    \
+#define EXPORT(name, ...)                                                                                         \
+  extern "C" void product_##name(const void* x, int64_t rows, const Weights<__VA_ARGS__>* w, Scratch16 scratch, void* y) { \
+    typedef __VA_ARGS__::Element T;                                                                               \
+    product((const T*)x, rows, *w, scratch, (T*)y);                                                               \
   }
 
-EXPORT(Float32, float32)
+EXPORT(float32, Float32)
 #if defined(__AVX512BF16__)
-EXPORT(Pairs, bfloat16)
+EXPORT(bfloat16, Pairs)
+#endif
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
+EXPORT(int8_float32, Int8<float>)
+EXPORT(int8_bfloat16, Int8<Bfloat16>)
 #endif
 
 #endif
