@@ -38,7 +38,10 @@ def parse(text: str) -> list[Device]:
 def _cpus(count: int) -> list[Device]:
     # More threads than cores make every matrix product wait for the slowest.
     threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, _cores() // count))
-    return [Device("cpu", {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": threads}) for _ in range(count)]
+    # A thread that waits for others spins, by default for milliseconds: on a busy machine on their very core.
+    spins = os.environ.get("GOMP_SPINCOUNT") or "3000"
+    environment = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": threads, "GOMP_SPINCOUNT": spins}
+    return [Device("cpu", environment) for _ in range(count)]
 
 
 def _all_gpus() -> list[Device]:

@@ -46,7 +46,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int | None) -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"):
+    for name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "GOMP_SPINCOUNT"):
         monkeypatch.delenv(name, raising=False)
     gpus(monkeypatch, None)
 
@@ -55,14 +55,15 @@ def test_cpu_processes_share_the_cores_and_see_no_gpu(monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(8)), raising=False)
     devices = parse("cpu:3")
     assert [device.name for device in devices] == ["cpu"] * 3
-    assert all(
-        device.environment == {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "2"} for device in devices
-    )
+    environment = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": "3000"}
+    assert all(device.environment == environment for device in devices)
 
 
-def test_a_number_of_threads_that_was_set_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_set_of_threads_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert parse("cpu")[0].environment["OMP_NUM_THREADS"] == "1"
+    monkeypatch.setenv("GOMP_SPINCOUNT", "100")
+    environment = parse("cpu")[0].environment
+    assert (environment["OMP_NUM_THREADS"], environment["GOMP_SPINCOUNT"]) == ("1", "100")
 
 
 def test_numbers_name_gpus_which_are_pinned_by_what_no_order_can_change(
