@@ -13,6 +13,7 @@ from db.connect import reading, writing
 from db.tables import Batch, Prompt
 from tests.producer.conftest import Run
 from tests.producer.working import register, work
+from worker.wire.pairs import fingerprint, get_pair
 
 
 @pytest.fixture
@@ -100,18 +101,20 @@ def test_a_pair_served_with_another_fingerprint_is_refused_with_both(
     result = run("submit", folder)
     assert result.exit_code == 1
     assert "0123456789abcdef" in result.stderr
-    assert "ef5e2370362c30b7" in result.stderr
+    assert fingerprint(get_pair("smollm2")) in result.stderr
 
 
 def test_a_pair_changed_under_an_unfinished_batch_is_refused_with_both(
     fleet: Engine, run: Run, folder: Path, tmp_path: Path
 ) -> None:
     first = batch_of(run("submit", folder))
+    submitted = fingerprint(get_pair("smollm2"))
     (tmp_path / "specmill.toml").write_text('[pairs.smollm2]\ntarget = { folder = "elsewhere" }\n')
     result = run("submit", folder)
     assert result.exit_code == 1
     assert first in result.stderr
-    assert "ef5e2370362c30b7" in result.stderr
+    assert submitted in result.stderr
+    assert submitted != fingerprint(get_pair("smollm2"))
     assert len(all_rows(fleet, Batch)) == 1
 
 
