@@ -21,7 +21,7 @@ constexpr int64_t kPanel = 2 * kLanes;
 constexpr int kTile = 12;         // rows of x at a time: with two vectors each, their sums fill the registers
 constexpr int kFew = 3;           // so few rows leave registers free, and need more sums in flight
 constexpr int64_t kRows = 96;     // rows of x that stay in the cache while the weights pass
-constexpr int64_t kAhead = 2048;  // bytes between what is used and what is fetched, where both are one stream
+constexpr int64_t kAhead = 4096;  // bytes between what is used and what is fetched, where both are one stream
 
 // Kinds of products: Element is what activations are, Input what is multiplied.
 struct Float32 {
