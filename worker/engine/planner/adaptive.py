@@ -86,7 +86,7 @@ class AdaptivePlanner:
         """How far all rows should be drafted, by the pair's rates."""
         survival = self.survival.typical()
         depths = np.arange(1, self._gamma + 1)
-        drafting = np.array([self._draft_costs.seconds(num_rows, int(depth)) for depth in depths])
+        drafting = depths * self._draft_costs.seconds(num_rows, 1)
         rates = num_rows * (1 + survival.cumsum()) / (times[num_rows * depths] + drafting)
         return int(rates.argmax()) + 1
 
