@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from db.clock import now
 from db.errors import PairConflict
@@ -154,16 +155,17 @@ def register_pair(
                 f"(pid {worker.pid}) serves {name!r} with fingerprint {worker.pair_fingerprint}. "
                 "Use one specmill.toml on both machines, or another name for one of the pairs."
             )
-    conn.execute(delete(Pair).where(Pair.name == name))
+    values = {
+        "fingerprint": fingerprint,
+        "config": config,
+        "generation_defaults": generation_defaults,
+        "context_limit": context_limit,
+        "updated_at": now(conn),
+    }
+    # One statement: workers of a fleet start at the same moment, and each may find no row yet.
+    upsert = (postgresql if conn.dialect.name == "postgresql" else sqlite).insert(Pair)
     conn.execute(
-        insert(Pair).values(
-            name=name,
-            fingerprint=fingerprint,
-            config=config,
-            generation_defaults=generation_defaults,
-            context_limit=context_limit,
-            updated_at=now(conn),
-        )
+        upsert.values(name=name, **values).on_conflict_do_update(index_elements=[Pair.name], set_=values)
     )
 
 

@@ -5,7 +5,6 @@ import copy
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -171,12 +170,13 @@ class Process:
         if not self._has_succeeded:
             self._has_succeeded = True
             with suppress(OSError):  # nobody's standard input, where no fleet started us
-                os.write(sys.stdin.fileno(), b".")
+                os.write(0, b".")
 
     def _follow_the_fleet(self) -> None:
         """The fleet holds our standard input's other end: when it closes, nobody is left to stop us."""
         with suppress(ConnectionError):  # it died with our word unread
-            sys.stdin.buffer.read()
+            while os.read(0, 1):  # not sys.stdin, whose lock a daemon thread must not hold at exit
+                pass
         os.kill(os.getpid(), signal.SIGTERM)
 
 

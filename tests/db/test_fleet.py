@@ -1,5 +1,7 @@
 """Who is alive, and which pairs they serve."""
 
+import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -59,6 +61,18 @@ def test_a_pair_is_known_as_its_workers_resolved_it(database: Engine) -> None:
     assert pair is not None
     assert (pair.fingerprint, pair.config, pair.context_limit) == ("f00d", {"gamma": 5}, 2048)
     assert pair.generation_defaults == {"temperature": 0.2}
+
+
+def test_workers_that_start_at_the_same_moment_know_the_pair_by_one_row(database: Engine) -> None:
+    """The second looks while the first has not committed yet."""
+    with writing(database) as conn:
+        fleet.register_pair(conn, PAIR, "f00d", {"gamma": 5}, {}, 2048)
+        second = threading.Thread(target=register, args=(database, "f00d"))
+        second.start()
+        time.sleep(0.2)  # until it waits; should it come later, the test is merely easier
+    second.join(30)
+    with reading(database) as conn:
+        assert [pair.generation_defaults for pair in fleet.list_pairs(conn)] == [{"temperature": 0.2}]
 
 
 def test_a_name_that_a_live_worker_serves_otherwise_is_refused_with_both_fingerprints(
