@@ -59,7 +59,7 @@ class TomlSettings(BaseSettings):
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (pydantic passes it by name)
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (pydantic names it)
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         path = config_file()
         if path is None:

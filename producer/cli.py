@@ -31,7 +31,7 @@ class Producer(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (click passes it)
         return import_module(COMMANDS[cmd_name]).command if cmd_name in COMMANDS else None
 
     def invoke(self, ctx: click.Context) -> Any:

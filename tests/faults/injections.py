@@ -69,7 +69,7 @@ def freeze_worker(site: Site, rng: random.Random) -> Fault:
     return Fault("SIGSTOP past the lease", stop, go_on, (2.2, 4.5), deaths=1)
 
 
-def kill_supervisor(site: Site, rng: random.Random) -> Fault:  # noqa: ARG001
+def kill_supervisor(site: Site, rng: random.Random) -> Fault:  # noqa: ARG001 (made alike)
     """Its processes drain by themselves; then a new one starts others."""
     orphans: list[psutil.Process] = []
 
@@ -115,11 +115,11 @@ def kill_reapers(site: Site, rng: random.Random) -> Fault:
     return Fault("reapers killed", kill, replace, (1.0, 3.0), deaths=2)
 
 
-def kill_broker(site: Site, rng: random.Random) -> Fault:  # noqa: ARG001
+def kill_broker(site: Site, rng: random.Random) -> Fault:  # noqa: ARG001 (made alike)
     return Fault("kill -9 of Redis", site.broker.kill, site.broker.start, (0.0, 3.0))
 
 
-def flush_broker(site: Site, rng: random.Random) -> Fault:  # noqa: ARG001
+def flush_broker(site: Site, rng: random.Random) -> Fault:  # noqa: ARG001 (made alike)
     def flush() -> None:
         with suppress(redis.exceptions.ConnectionError):
             site.broker.client.flushall()
@@ -127,7 +127,7 @@ def flush_broker(site: Site, rng: random.Random) -> Fault:  # noqa: ARG001
     return Fault("FLUSHALL", flush)
 
 
-def silence(site: Site, rng: random.Random) -> Fault:  # noqa: ARG001
+def silence(site: Site, rng: random.Random) -> Fault:  # noqa: ARG001 (made alike)
     assert site.proxy is not None
     return Fault("silent connection drop", site.proxy.go_silent)
 
@@ -165,7 +165,7 @@ def repeat_bells(site: Site, rng: random.Random) -> Fault:
     return Fault("bells repeated by hand", repeat)
 
 
-def lose_bells(site: Site, rng: random.Random) -> Fault:  # noqa: ARG001
+def lose_bells(site: Site, rng: random.Random) -> Fault:  # noqa: ARG001 (made alike)
     def lose() -> None:
         with suppress(redis.exceptions.ConnectionError):
             for queue in site.broker.queues():

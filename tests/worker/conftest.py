@@ -112,7 +112,7 @@ def start(
 
 
 @pytest.fixture
-def submit_tiny(database: Engine, tiny_toml: Path) -> Callable[..., Queued]:  # noqa: ARG001
+def submit_tiny(database: Engine, tiny_toml: Path) -> Callable[..., Queued]:  # noqa: ARG001 (a fixture)
     def submit_tiny(prompts: list[dict[str, Any]], sampling: dict[str, Any] | None = None) -> Queued:
         return submit(database, prompts, fingerprint=fingerprint(get_pair("tiny")), sampling=sampling)
 

@@ -39,7 +39,7 @@ def test_a_table_declares_a_pair(toml: Path) -> None:
     assert get_pair("qwen3").model_dump()["target"] == {"hub": "Qwen/Qwen3-8B", "revision": "abc"}
 
 
-def test_an_unknown_pair_is_refused_with_those_known(toml: Path) -> None:  # noqa: ARG001
+def test_an_unknown_pair_is_refused_with_those_known(toml: Path) -> None:  # noqa: ARG001 (a fixture)
     with pytest.raises(UnknownPair, match=r'unknown pair "nope"; known here: smollm2\. .*\[pairs\.nope\]'):
         get_pair("nope")
 

@@ -46,7 +46,7 @@ class VerifyAll:
         self,
         rows: Sequence[Stream],  # noqa: ARG002 (a fixed plan looks at nothing)
         drafts: Sequence[Draft],
-        draft_seconds: float,  # noqa: ARG002
+        draft_seconds: float,  # noqa: ARG002 (nor at this)
     ) -> list[int]:
         return [len(draft.tokens) for draft in drafts]
 

@@ -34,7 +34,7 @@ class RandomPlanner(VerifyAll):
         self,
         rows: Sequence[Stream],  # noqa: ARG002 (at random)
         drafts: Sequence[Draft],
-        draft_seconds: float,  # noqa: ARG002
+        draft_seconds: float,  # noqa: ARG002 (part of the protocol)
     ) -> list[int]:
         return [self._choose(len(draft.tokens)) for draft in drafts]
 
