@@ -12,6 +12,7 @@ def record(
     conn: Connection, pair: str, pair_fingerprint: str, device_name: str, speeds: Mapping[int, float]
 ) -> None:
     """`speeds`: tokens a second by rows in flight. Those known of the same rows are replaced."""
+    time = now(conn)
     same = (Baseline.pair_fingerprint == pair_fingerprint, Baseline.device_name == device_name)
     conn.execute(delete(Baseline).where(*same, Baseline.rows_in_flight.in_(speeds)))
     rows = [
@@ -21,7 +22,7 @@ def record(
             "device_name": device_name,
             "rows_in_flight": rows_in_flight,
             "tokens_per_second": speed,
-            "measured_at": now(conn),
+            "measured_at": time,
         }
         for rows_in_flight, speed in speeds.items()
     ]
