@@ -13,7 +13,6 @@ meanwhile.
 import atexit
 import json
 import os
-import random
 import signal
 import statistics
 import subprocess
@@ -30,6 +29,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from db.bootstrap import interval
 from worker.engine import Engine, PackageModel, Pair, Sampling
 from worker.engine.conversion import converted_folder
 
@@ -108,12 +108,6 @@ def tokens_per_second(system: System, prompts: Sequence[str], rows: int) -> floa
     began = perf_counter()
     tokens = sum(system(prompts[start : start + rows]) for start in range(0, len(prompts), rows))
     return tokens / (perf_counter() - began)
-
-
-def interval(ratios: Sequence[float]) -> tuple[float, float]:
-    generator = random.Random(0)
-    medians = sorted(statistics.median(generator.choices(ratios, k=len(ratios))) for _ in range(2000))
-    return medians[50], medians[-51]
 
 
 def compare(systems: dict[str, System], prompts: Sequence[str], rows: int, rounds: int) -> None:
