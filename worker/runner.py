@@ -184,11 +184,11 @@ class Runner:
         failure = running.failure
         if failure is None:
             self._on_success()
-        if failure is not None and self._retries.again(running.claimed.prompt_id, failure):
+        elif self._retries.again(running.claimed.prompt_id, failure):
             log.warning("prompt %s is returned: %s", running.claimed.custom_id, failure.message)
             self._outcomes.give_back(running)
-        else:
-            self._outcomes.end(running)
+            return
+        self._outcomes.end(running)
 
     def _evict(self, running: Running) -> None:
         for request_id in running.unfinished():

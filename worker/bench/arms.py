@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from worker.engine import Engine, Pair
-from worker.engine.drafters import BestOf, Drafter, NoDrafter, PromptLookup, SuffixDrafter
+from worker.engine.drafters import Drafter, NoDrafter, weightless_drafter
 from worker.engine.planner import Planner, VerifyAll
 from worker.engine.types import Method
 
@@ -42,12 +42,6 @@ def make_arms(engine: Engine, pair: Pair, gammas: Sequence[int]) -> list[Arm]:
 
 
 def _drafter(method: Method, planner: Planner, own: Drafter) -> Callable[[], Drafter]:
-    match method:
-        case "none":
-            return NoDrafter
-        case "prompt_lookup":
-            return PromptLookup
-        case "suffix":
-            return lambda: BestOf([PromptLookup(), SuffixDrafter()], planner.expected)
-        case "draft_model":
-            return lambda: own  # its weights are loaded once; of rows that ended it keeps nothing
+    if method == "draft_model":
+        return lambda: own  # its weights are loaded once; of rows that ended it keeps nothing
+    return lambda: weightless_drafter(method, planner.expected)

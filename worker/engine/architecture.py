@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from worker.engine.cache import LayerShape
+from worker.engine.cache import LayerShape, layer_index
 from worker.engine.errors import EngineError
 
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
@@ -31,7 +31,7 @@ class _Probe:
         scaling: float | None,  # noqa: ARG002 (part of the protocol)
         window: int | None,
     ) -> Tensor:
-        layer = cast(int, module.layer_idx)
+        layer = layer_index(module)
         if getattr(module, "is_causal", True) is False:
             raise EngineError("its attention is not causal")
         if layer in self.layers or getattr(module, "is_kv_shared_layer", False):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from worker.engine.cache import Attends, Chunk
+from worker.engine.cache import Attends, Chunk, layer_index
 from worker.engine.errors import EngineError
 
 ATTENTION = "specmill"
@@ -100,7 +100,7 @@ class Pass:
         scaling: float | None,
         window: int | None,
     ) -> Tensor:
-        layer: int = module.layer_idx  # pyright: ignore[reportAssignmentType] (nn.Module types every attribute as Tensor or Module)
+        layer = layer_index(module)
         keys, values = self._cache.keys[layer], self._cache.values[layer]
         keys[self.slots, :, self.positions] = key[0].transpose(0, 1)
         values[self.slots, :, self.positions] = value[0].transpose(0, 1)

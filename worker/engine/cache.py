@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
+import torch
 from torch import Tensor, nn
 
 
@@ -30,6 +31,11 @@ class LayerShape:
     value_dim: int
 
 
+def bytes_per_token(shapes: Sequence[LayerShape], dtype: torch.dtype) -> int:
+    """Of keys and values, all layers together."""
+    return sum(s.kv_heads * (s.key_dim + s.value_dim) for s in shapes) * dtype.itemsize
+
+
 class Attends(Protocol):
     """What `packed` is, the argument that travels through the model to each layer's attention."""
 
@@ -44,6 +50,11 @@ class Attends(Protocol):
     ) -> Tensor:
         """Queries [1, H, T, D], keys and values [1, H_kv, T, D] -> [1, T, H, D]."""
         ...
+
+
+def layer_index(module: nn.Module) -> int:
+    """Of an attention module of transformers; nn.Module types every attribute as Tensor or Module."""
+    return cast(int, module.layer_idx)
 
 
 class Layout(Attends, Protocol):
@@ -127,4 +138,4 @@ class Slots:
     @property
     def lowest_hole(self) -> int | None:
         """A free slot below one in use."""
-        return self._taken.index(False) if False in self._taken else None
+        return self.next if self.next < len(self._taken) else None

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from worker.engine.attention import Pass
-from worker.engine.cache import CacheFull, Chunk, LayerShape, Layout
+from worker.engine.cache import CacheFull, Chunk, LayerShape, Layout, bytes_per_token
 from worker.engine.cpu.attention import CompiledPass
 from worker.engine.cpu.kernels import attention_kernels
 
@@ -31,9 +31,9 @@ class ContiguousCache:
         """`max_bytes`: of all buffers together; None: as much as all slots need at full length."""
         self._max_slots = max_slots
         self._max_positions = max_positions
-        per_position = sum(s.kv_heads * (s.key_dim + s.value_dim) for s in shapes) * dtype.itemsize
         most = max_slots * max_positions
-        self._max_tokens = most if max_bytes is None else min(most, max_bytes // per_position)
+        limit = most if max_bytes is None else max_bytes // bytes_per_token(shapes, dtype)
+        self._max_tokens = min(most, limit)
         self._held = [0] * max_slots  # positions
         self._slots = self._positions = 0
         self._device = device

@@ -17,15 +17,7 @@ from worker.engine.constraints import Constraints, make_constraints
 from worker.engine.deciding import decide
 from worker.engine.defaults import generation_defaults, unserved_defaults
 from worker.engine.detokenizer import Detokenizer, TokenDecoder
-from worker.engine.drafters import (
-    BestOf,
-    Drafter,
-    DraftModel,
-    GuardedDrafter,
-    NoDrafter,
-    PromptLookup,
-    SuffixDrafter,
-)
+from worker.engine.drafters import Drafter, DraftModel, GuardedDrafter, weightless_drafter
 from worker.engine.errors import EngineError
 from worker.engine.grammar import GrammarError, Grammars
 from worker.engine.loading import LoadedModel, draft_source, load_model
@@ -316,14 +308,12 @@ def _make_drafter(
     pair: Pair, target: LoadedModel, vocab_size: int, planner: Planner, cache_bytes: int
 ) -> Drafter:
     source = draft_source(pair)
-    if source is not None:
-        draft = _load(pair, source, None)
-        check_draft(target, draft)
-        context_limit = min(draft.context_limit, target.context_limit)
-        return DraftModel(CachedModel(draft, pair.max_rows, context_limit, cache_bytes), vocab_size)
-    if pair.method == "suffix":
-        return BestOf([PromptLookup(), SuffixDrafter()], planner.expected)
-    return PromptLookup() if pair.method == "prompt_lookup" else NoDrafter()
+    if source is None:
+        return weightless_drafter(pair.method, planner.expected)
+    draft = _load(pair, source, None)
+    check_draft(target, draft)
+    context_limit = min(draft.context_limit, target.context_limit)
+    return DraftModel(CachedModel(draft, pair.max_rows, context_limit, cache_bytes), vocab_size)
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from worker.engine.attention import Buffers, Pass
-from worker.engine.cache import Chunk
+from worker.engine.cache import Chunk, layer_index
 from worker.engine.cpu.kernels import Kernels
 
 # Longer chunks are left to torch's attention, whose products of many queries are better blocked.
@@ -50,7 +50,7 @@ class CompiledPass:
         scaling: float | None,
         window: int | None,
     ) -> Tensor:
-        layer: int = module.layer_idx  # pyright: ignore[reportAssignmentType] (nn.Module types every attribute as Tensor or Module)
+        layer = layer_index(module)
         keys, values = self.buffers.keys[layer], self.buffers.values[layer]
         heads, tokens, key_dim = query.shape[1:]
         output = query.new_empty(tokens, heads, values.shape[-1])

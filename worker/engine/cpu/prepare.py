@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from worker.engine.cpu.decoder import fuse_layers
-from worker.engine.cpu.kernels import LANES, Kernels, kernels_for
+from worker.engine.cpu.kernels import LANES, Kernels, kernels_for, rounding_error
 from worker.engine.cpu.layers import FusedRMSNorm, GatedMlp
 from worker.engine.cpu.linear import PackedLinear, PartOfProduct, SharedProduct
 from worker.engine.cpu.products import can_multiply
@@ -90,8 +90,7 @@ def _if_equal(
     module: nn.Module, faster: nn.Module, dim: int, dtype: torch.dtype, tolerance: float | None = None
 ) -> nn.Module | None:
     """The faster one, if it answers as the model's own does: names alone do not tell a formula."""
-    if tolerance is None:
-        tolerance = 1e-4 if dtype == torch.float32 else 2e-2
+    tolerance = rounding_error(dtype) if tolerance is None else tolerance
     x = torch.randn(3, dim, generator=torch.Generator().manual_seed(0)).to(dtype)
     own, ours = module(x).float(), faster(x).float()
     error = (own - ours).abs().max() / own.abs().max().clamp(min=1e-6)

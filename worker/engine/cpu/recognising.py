@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from worker.engine.cache import Chunk
 from worker.engine.cpu.attention import CompiledPass
-from worker.engine.cpu.kernels import LARGEST_KEY, PANEL, Kernels
+from worker.engine.cpu.kernels import LARGEST_KEY, PANEL, Kernels, rounding_error
 from worker.engine.cpu.layers import FusedRMSNorm, GatedMlp
 from worker.engine.cpu.linear import PackedLinear, PartOfProduct
 from worker.engine.cpu.passes import LayerParts, Layers, LayerSizes
@@ -105,7 +105,7 @@ class _Trial:
         table = CompiledPass(buffers, _TRIED, self._kernels).table
         assert table is not None
         y = Layers([parts], self._kernels).run(self._x, self._rotation, buffers, table)
-        tolerance = 1e-4 if self._kernels.dtype == torch.float32 else 2e-2
+        tolerance = rounding_error(self._kernels.dtype)
         ours = y - self._x, buffers.keys[0], buffers.values[0]
         return all(
             bool((a.float() - b.float()).abs().max() <= tolerance * b.float().abs().max())

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from worker.engine.attention import Pass
-from worker.engine.cache import Chunk
+from worker.engine.cache import Chunk, layer_index
 from worker.engine.cuda.store import PageStore
 from worker.engine.transfer import to_device
 
@@ -44,7 +44,7 @@ class GatheredPass:
         scaling: float | None,
         window: int | None,
     ) -> Tensor:
-        layer: int = module.layer_idx  # pyright: ignore[reportAssignmentType] (nn.Module types every attribute as Tensor or Module)
+        layer = layer_index(module)
         self._store.write(layer, self._places, key, value)
         self._gathered.keys[layer] = self._gather(self._store.keys[layer])
         self._gathered.values[layer] = self._gather(self._store.values[layer])

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from worker.engine.cache import Chunk, LayerShape, Layout
+from worker.engine.cache import Chunk, LayerShape, Layout, bytes_per_token
 from worker.engine.cuda.gathered import GatheredPass
 from worker.engine.cuda.pages import PAGE_TOKENS, Pages
 from worker.engine.cuda.store import PageStore
@@ -31,8 +31,8 @@ class PagedCache:
         pages_per_slot = -(-max_positions // page_tokens)
         num_pages = 1 + max_slots * pages_per_slot  # and the scratch page
         if max_bytes is not None:
-            per_token = sum(s.kv_heads * (s.key_dim + s.value_dim) for s in shapes) * dtype.itemsize
-            num_pages = max(1 + pages_per_slot, min(num_pages, max_bytes // (per_token * page_tokens)))
+            per_page = bytes_per_token(shapes, dtype) * page_tokens
+            num_pages = max(1 + pages_per_slot, min(num_pages, max_bytes // per_page))
         self._max_slots = max_slots
         self._max_positions = max_positions
         self.reads_pages = can_attend(shapes, dtype, device)

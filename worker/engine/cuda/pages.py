@@ -74,11 +74,9 @@ class Pages:
         self.changed.add(source)
         return self.share(target, target, length)
 
-    def release(self, slot: int, keep: int = 0) -> list[int]:
-        """Hold only the pages of the first `keep` positions; which pages nobody holds any more."""
-        table = self._tables[slot]
-        dropped = table[self._number(keep) :]
-        del table[self._number(keep) :]
+    def release(self, slot: int) -> list[int]:
+        """Hold no page; which ones nobody holds any more."""
+        dropped, self._tables[slot] = self._tables[slot], []
         for page in dropped:
             self._holders[page] -= 1
         freed = [page for page in dropped if not self._holders[page]]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
 
-from worker.engine.cache import Chunk, LayerShape
+from worker.engine.cache import Chunk, LayerShape, layer_index
 from worker.engine.cuda.store import PageStore
 from worker.engine.transfer import to_device
 
@@ -92,7 +92,7 @@ class VarlenPass:
         scaling: float | None,
         window: int | None,
     ) -> Tensor:
-        layer: int = module.layer_idx  # pyright: ignore[reportAssignmentType] (nn.Module types every attribute as Tensor or Module)
+        layer = layer_index(module)
         self._store.write(layer, self._places, key, value)
         output = varlen_attn(
             query[0].transpose(0, 1),

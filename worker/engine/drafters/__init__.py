@@ -7,6 +7,7 @@ from worker.engine.drafters.none import NoDrafter
 from worker.engine.drafters.prompt_lookup import PromptLookup
 from worker.engine.drafters.protocol import Draft, Drafter, Proposal, Refusal
 from worker.engine.drafters.suffix import SuffixDrafter
+from worker.engine.drafters.weightless import weightless_drafter
 
 __all__ = [
     "BestOf",
@@ -19,4 +20,5 @@ __all__ = [
     "Proposal",
     "Refusal",
     "SuffixDrafter",
+    "weightless_drafter",
 ]

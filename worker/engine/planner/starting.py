@@ -1,5 +1,7 @@
 """The planner of a pair, with the costs of its target."""
 
+from functools import partial
+
 import torch
 
 from worker.engine.cache import Chunk
@@ -22,7 +24,7 @@ def make_planner(pair: Pair, target: CachedModel) -> Planner:
         while rows > 1 and not target.cache.fits(dict.fromkeys(range(rows), end)):
             rows //= 2
         shapes = profiled_shapes(rows, pair.gamma, ROWS_OF_GPU if target.records_passes else ROWS)
-        run_pass = _passes_of(target)
+        run_pass = partial(_run_pass, target)
         if target.records_passes:
             for shape in shapes:
                 run_pass(*shape)  # recording it takes as long as many passes
@@ -32,17 +34,12 @@ def make_planner(pair: Pair, target: CachedModel) -> Planner:
     return planner
 
 
-class _passes_of:
-    """Verify passes over slots that no row has yet."""
-
-    def __init__(self, target: CachedModel) -> None:
-        self._target = target
-
-    @torch.inference_mode()
-    def __call__(self, rows: int, verified: int) -> None:
-        chunks: list[Chunk] = []
-        for slot in range(rows):
-            tokens = [0] * (verified // rows + (slot < verified % rows))
-            start = max(0, min(_CONTEXT, self._target.context_limit - len(tokens)))
-            chunks.append(Chunk(slot, start, tokens, num_logits=len(tokens)))
-        self._target.forward(chunks).argmax(dim=-1).tolist()
+@torch.inference_mode()
+def _run_pass(target: CachedModel, rows: int, verified: int) -> None:
+    """A verify pass over slots that no row has yet."""
+    chunks: list[Chunk] = []
+    for slot in range(rows):
+        tokens = [0] * (verified // rows + (slot < verified % rows))
+        start = max(0, min(_CONTEXT, target.context_limit - len(tokens)))
+        chunks.append(Chunk(slot, start, tokens, num_logits=len(tokens)))
+    target.forward(chunks).argmax(dim=-1).tolist()
