@@ -64,7 +64,8 @@ def _measure(bench: Bench, method: Method) -> None:
 
 
 def _timed(engine: Engine, wanted: Sequence[Request]) -> tuple[float, list[Generation]]:
-    """Tokens a second, prompts included in the time."""
+    """Tokens a second, prompts included in the time: none is known from the run before."""
+    engine.forget_prompts()
     began = perf_counter()
     results = finish(engine, wanted)
     return sum(result.completion_tokens for result in results) / (perf_counter() - began), results
