@@ -29,7 +29,8 @@ class DSparkConfig:
     has_confidence: bool = False
     confidence_with_markov: bool = True
     window: int | None = None  # positions that a query sees, its own included; None: all
-    is_causal: bool = False  # within the block
+    unwindowed: frozenset[int] = frozenset()  # layers that see all the same
+    is_causal: bool = False  # within the block, in layers with a window
     anchor_predicts: bool = True  # the block's first output is a proposal; else only those of the masks
     num_target_layers: int | None = None  # of the target it was trained for, where the checkpoint says so
     target: str | None = None  # the name of the target it was trained for, where the checkpoint says so
@@ -38,6 +39,12 @@ class DSparkConfig:
     def num_features(self) -> int:
         """Length of a position's features: all taps side by side. Taps are of the network's own width."""
         return len(self.taps) * self.hidden_size
+
+    def window_of(self, layer: int) -> int | None:
+        return None if layer in self.unwindowed else self.window
+
+    def is_causal_in(self, layer: int) -> bool:
+        return self.is_causal and self.window_of(layer) is not None
 
     @property
     def block_inputs(self) -> int:
