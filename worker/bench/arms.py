@@ -28,8 +28,8 @@ def make_arms(engine: Engine, pair: Pair, gammas: Sequence[int]) -> list[Arm]:
     own_drafter, own_planner = engine.exchange(NoDrafter(), plain)
     arms = [Arm(PLAIN, "none", None, NoDrafter, plain)]
     methods: list[Method] = ["prompt_lookup", "suffix"]
-    if pair.method == "draft_model":
-        methods.append("draft_model")
+    if pair.method in ("draft_model", "dspark"):
+        methods.append(pair.method)
     for method in methods:
         for gamma in gammas:
             planner = VerifyAll(gamma)
@@ -42,6 +42,6 @@ def make_arms(engine: Engine, pair: Pair, gammas: Sequence[int]) -> list[Arm]:
 
 
 def _drafter(method: Method, planner: Planner, own: Drafter) -> Callable[[], Drafter]:
-    if method == "draft_model":
+    if method in ("draft_model", "dspark"):
         return lambda: own  # its weights are loaded once; of rows that ended it keeps nothing
     return lambda: weightless_drafter(method, planner.expected)

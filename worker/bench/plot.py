@@ -8,7 +8,13 @@ from typing import Any, cast
 from worker.bench.results import ArmResult, Level
 from worker.errors import ConfigurationError
 
-_COLOURS = {"none": "black", "prompt_lookup": "tab:blue", "suffix": "tab:green", "draft_model": "tab:orange"}
+_COLOURS = {
+    "none": "black",
+    "prompt_lookup": "tab:blue",
+    "suffix": "tab:green",
+    "draft_model": "tab:orange",
+    "dspark": "tab:red",
+}
 
 
 def check_plot(file: Path) -> None:

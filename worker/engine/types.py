@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-Method = Literal["none", "prompt_lookup", "suffix", "draft_model"]
+Method = Literal["none", "prompt_lookup", "suffix", "draft_model", "dspark"]
 DType = Literal["float64", "float32", "bfloat16", "float16"]
 Quantization = Literal["int8", "bitsandbytes-8bit", "bitsandbytes-4bit"]
 FinishReason = Literal["stop", "length"]
@@ -43,7 +43,7 @@ class Pair:
 
     target: ModelSource
     method: Method = "prompt_lookup"
-    draft: ModelSource | None = None  # the small sibling of method "draft_model"
+    draft: ModelSource | None = None  # the small sibling of "draft_model", the network of "dspark"
     gamma: int = 5  # proposals per row and step, at most
     dtype: DType = "float32"
     quantization: Quantization | None = None  # of the weights; int8: on a CPU, the others: on CUDA

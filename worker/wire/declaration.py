@@ -20,7 +20,7 @@ class HubSource(_Table):
 
 
 class FolderSource(_Table):
-    """A model saved with `save_pretrained`, its tokenizer beside it."""
+    """A model saved with `save_pretrained`, its tokenizer beside it; or a DSpark drafter, which has none."""
 
     folder: str
 
@@ -39,8 +39,8 @@ class PairSettings(_Table):
     """A target model, a drafter, and how to run them."""
 
     target: Source
-    draft: Source | None = None  # the small sibling of method "draft_model"
-    method: Literal["none", "prompt_lookup", "suffix", "draft_model"] = "prompt_lookup"
+    draft: Source | None = None  # the small sibling of "draft_model", the network of "dspark"
+    method: Literal["none", "prompt_lookup", "suffix", "draft_model", "dspark"] = "prompt_lookup"
     gamma: Annotated[int, Field(ge=1, le=64)] = 5  # proposals per row and step, at most
     dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
     # Of the weights: int8 on a CPU, the others on CUDA. What a checkpoint brings itself is not declared.
@@ -60,7 +60,11 @@ class PairSettings(_Table):
             raise ValueError(
                 'method "draft_model" needs draft = { hub = ... }, { folder = ... } or { package = ... }'
             )
-        if self.method != "draft_model" and self.draft is not None:
+        if self.method == "dspark" and not isinstance(self.draft, HubSource | FolderSource):
+            raise ValueError(
+                'method "dspark" needs draft = { hub = ... } or { folder = ... }, a trained drafter'
+            )
+        if self.method not in ("draft_model", "dspark") and self.draft is not None:
             raise ValueError(
                 f'a draft model is declared, but method "{self.method}" uses none: drop one of them'
             )

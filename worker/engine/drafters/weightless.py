@@ -17,5 +17,5 @@ def weightless_drafter(method: Method, judge: Judge) -> Drafter:
             return PromptLookup()
         case "suffix":
             return BestOf([PromptLookup(), SuffixDrafter()], judge)
-        case "draft_model":
+        case "draft_model" | "dspark":
             raise ValueError(f"{method} drafts with a model")

@@ -2,11 +2,13 @@
 
 import re
 from dataclasses import dataclass
+from typing import Any, cast
 
 from torch import Tensor
 
 from worker.engine.dspark.config import DSparkConfig
 from worker.engine.errors import ModelLoadError
+from worker.engine.loading import LoadedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,19 @@ class TargetFacts:
     num_layers: int
     embeddings: Tensor  # [V, d]
     head: Tensor  # [V, d]; the same tensor where they are tied
+
+    @classmethod
+    def of(cls, loaded: LoadedModel) -> "TargetFacts":
+        """Before the model is prepared for serving: that may pack its head."""
+        model = cast(Any, loaded.model)
+        text = model.config.get_text_config()
+        return cls(
+            name=loaded.name,
+            hidden_size=text.hidden_size,
+            num_layers=text.num_hidden_layers,
+            embeddings=model.get_input_embeddings().weight,
+            head=model.get_output_embeddings().weight,
+        )
 
     @property
     def vocab_size(self) -> int:

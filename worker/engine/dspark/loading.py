@@ -1,0 +1,50 @@
+"""The drafter that a pair names, from a folder or the hub, judged against the pair before it serves."""
+
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+
+from worker.engine.dspark.checkpoints import TargetFacts, load_network
+from worker.engine.dspark.network import DSparkNetwork
+from worker.engine.errors import EngineError, ModelLoadError
+from worker.engine.loading import LoadedModel, name_of
+from worker.engine.quiet import quiet
+from worker.engine.types import FolderModel, HubModel, ModelSource, Pair
+
+_FILES = ("config.json", "*.safetensors", "*.safetensors.index.json")
+
+
+def load_drafter(pair: Pair, target: LoadedModel) -> DSparkNetwork:
+    """The network of a pair of method "dspark"; raises EngineError if it cannot draft for this target."""
+    if pair.draft is None:
+        raise EngineError("method dspark needs a trained drafter: name one as the pair's `draft`")
+    name = name_of(pair.draft)
+    network = load_network(folder_of(pair.draft), TargetFacts.of(target), name)
+    if pair.gamma > network.config.block_size:
+        raise ModelLoadError(
+            f"the pair's gamma is {pair.gamma}, but the drafter {name} was trained to propose "
+            f"{network.config.block_size} tokens: lower it"
+        )
+    return network
+
+
+def folder_of(source: ModelSource) -> Path:
+    """Where a drafter's files are, downloaded if they are on the hub."""
+    match source:
+        case FolderModel(path):
+            return path
+        case HubModel(repo, revision):
+            try:
+                with quiet():
+                    return Path(snapshot_download(repo, revision=revision, allow_patterns=list(_FILES)))
+            except Exception as error:  # whatever the hub's client or the network raises
+                reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
+                raise ModelLoadError(
+                    f"cannot download the drafter {name_of(source)}: {reason}. Check the name, the revision "
+                    "and the connection to the hub (HF_TOKEN for a gated one), or download it elsewhere and "
+                    "give the pair its folder"
+                ) from error
+        case _:
+            raise ModelLoadError(
+                f"the drafter {name_of(source)} is in a package: a folder or the hub was expected"
+            )
