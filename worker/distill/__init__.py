@@ -1,0 +1,1 @@
+"""Trains a DSpark drafter for a pair's target."""
