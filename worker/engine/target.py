@@ -10,8 +10,9 @@ from worker.engine.architecture import inspect_model
 from worker.engine.cache import Cache, Chunk
 from worker.engine.caches import make_cache
 from worker.engine.cpu.prepare import prepare
-from worker.engine.cuda.graphs import graphs_for
+from worker.engine.cuda.graphs import Graphs, graphs_for
 from worker.engine.loading import LoadedModel
+from worker.engine.taps import Taps
 from worker.engine.transfer import to_device
 
 
@@ -19,26 +20,35 @@ class CachedModel:
     """Runs packed passes; the caller knows which positions of which slots are alive."""
 
     def __init__(
-        self, loaded: LoadedModel, max_rows: int, context_limit: int, max_bytes: int | None = None
+        self,
+        loaded: LoadedModel,
+        max_rows: int,
+        context_limit: int,
+        max_bytes: int | None = None,
+        taps: Sequence[int] = (),
     ) -> None:
-        """`max_bytes`: of the cache; None: what all rows need at full length."""
+        """`max_bytes`: of the cache; None: what all rows need at full length. `taps`: see `features`."""
         self.name = loaded.name
         self.context_limit = context_limit
         self._model = cast(Any, loaded.model)
         self._device = str(loaded.model.device)
         shapes = inspect_model(loaded.model, loaded.name, context_limit)
-        prepare(loaded.model, loaded.model.dtype, self._device, int8=loaded.int8)
+        prepare(loaded.model, loaded.model.dtype, self._device, int8=loaded.int8, taps=taps)
+        self._taps = Taps(loaded.model, taps) if taps else None
         self.cache: Cache = make_cache(
             shapes, max_rows, context_limit, loaded.model.dtype, self._device, max_bytes
         )
         self.vocab_size = cast(int, self._model.get_input_embeddings().num_embeddings)
-        self._graphs = graphs_for(self.cache, self._model, loaded.model.dtype)
+        self._graphs = graphs_for(self.cache, self._model, loaded.model.dtype, self._taps)
+        self._replayed: Graphs | None = None
 
     def forward(self, chunks: Sequence[Chunk]) -> Tensor:
         """Write the chunks' keys and values; logits [N, V] of the positions wanted, in the chunks' order."""
         self.cache.reserve(chunks)
         wanted = _wanted(chunks)
+        self._replayed = None
         if self._graphs is not None and (logits := self._graphs.logits(chunks)) is not None:
+            self._replayed = self._graphs
             return logits if len(wanted) == len(logits) else logits[self._on_device(wanted)]
         layout = self.cache.layout(chunks)
         token_ids = [token for chunk in chunks for token in chunk.token_ids]
@@ -50,6 +60,12 @@ class CachedModel:
             packed=layout,
         )
         return output.logits[0]
+
+    def features(self) -> Tensor:
+        """[T, m * d] of the last pass's tokens: what came out of the m tapped decoder layers, from 0."""
+        if self._taps is None:
+            raise ValueError("no layer of this model is tapped")
+        return self._taps.features() if self._replayed is None else self._replayed.features()
 
     @property
     def records_passes(self) -> bool:

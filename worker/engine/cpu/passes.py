@@ -96,7 +96,9 @@ class _Pass(Structure):
 class Layers:
     """Consecutive layers of equal sizes."""
 
-    def __init__(self, parts: Sequence[LayerParts], kernels: Kernels) -> None:
+    def __init__(self, parts: Sequence[LayerParts], first: int, kernels: Kernels) -> None:
+        """`first` is the number of the first of them in the model, and so of its cache."""
+        self._cached = slice(first, first + len(parts))
         self._parts = parts  # keeps alive what the pointers point to
         self._layers = (_Layer * len(parts))(*map(_layer, parts))
         self._run = kernels.run_int8_layers if parts[0].qkv.int8 else kernels.run_layers
@@ -110,7 +112,7 @@ class Layers:
         between = [x.new_empty(tokens, width) for width in sizes.widths]
         integers = x.new_empty(tokens, max(sizes.widths), dtype=torch.int16)
         scales = x.new_empty(tokens, dtype=torch.float32)
-        keys, values = _addresses(buffers.keys), _addresses(buffers.values)
+        keys, values = (_addresses(part[self._cached]) for part in (buffers.keys, buffers.values))
         self._run(
             byref(
                 _Pass(

@@ -1,5 +1,6 @@
 """Makes a loaded model fast on the CPU: modules swapped in place, its own code still runs."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -28,10 +29,13 @@ class _Means:
 
 
 @torch.no_grad()
-def prepare(model: nn.Module, dtype: torch.dtype, device: str, *, int8: bool = False) -> None:
+def prepare(
+    model: nn.Module, dtype: torch.dtype, device: str, *, int8: bool = False, taps: Collection[int] = ()
+) -> None:
     """Outputs stay the same but for rounding. What is not known to be faster and equal stays as it is.
 
-    With `int8` the weights of all linear layers are rounded to 8 bits.
+    With `int8` the weights of all linear layers are rounded to 8 bits. The outputs of decoder layers whose
+    numbers are in `taps` remain outputs of modules.
     """
     on_cpu = torch.device(device).type == "cpu"
     means = _Means(dtype, kernels_for(dtype, device), on_cpu and (int8 or can_multiply(dtype)), int8)
@@ -44,7 +48,7 @@ def prepare(model: nn.Module, dtype: torch.dtype, device: str, *, int8: bool = F
             if (faster := _faster(child, means)) is not None:
                 setattr(module, name, faster)
     if means.kernels and means.kernels.can_multiply:
-        fuse_layers(model, means.kernels)
+        fuse_layers(model, means.kernels, taps)
 
 
 def _fuse_projections(module: nn.Module, means: _Means) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from worker.engine.cache import Cache, Chunk
 from worker.engine.cuda.paged import PagedCache
 from worker.engine.cuda.varlen import VarlenPass, pack, packed_size
+from worker.engine.taps import Taps
 from worker.engine.transfer import to_device
 
 log = logging.getLogger("specmill.engine")
@@ -26,13 +27,12 @@ LONGEST_CHUNK = 32  # attention takes chunks of up to 64 tokens at one cost
 RunModel = Callable[[VarlenPass], Tensor]  # logits [T, V] of all tokens of a pass
 
 
-def graphs_for(cache: Cache, model: Any, dtype: torch.dtype) -> "Graphs | None":
+def graphs_for(cache: Cache, model: Any, dtype: torch.dtype, taps: Taps | None) -> "Graphs | None":
     """None where attention is not one kernel of a pass, whatever its rows' lengths."""
     if not isinstance(cache, PagedCache) or not cache.reads_pages:
         return None
-    return Graphs(
-        cache, lambda layout: run_whole(model, layout), model.config.get_text_config().vocab_size, dtype
-    )
+    vocab_size = model.config.get_text_config().vocab_size
+    return Graphs(cache, lambda layout: run_whole(model, layout), vocab_size, dtype, taps)
 
 
 def run_whole(model: Any, layout: VarlenPass) -> Tensor:
@@ -50,9 +50,19 @@ def run_whole(model: Any, layout: VarlenPass) -> Tensor:
 class StaticPass:
     """A pass padded to a size: its numbers come into a buffer, its logits go out of one."""
 
-    def __init__(self, cache: PagedCache, run: RunModel, size: int, longest: int, logits: Tensor) -> None:
+    def __init__(
+        self,
+        cache: PagedCache,
+        run: RunModel,
+        size: int,
+        longest: int,
+        logits: Tensor,
+        taps: Taps | None = None,
+    ) -> None:
         self._cache = cache
         self._run = run
+        self._taps = taps
+        self.features: Tensor | None = None  # of the recorded pass: its replays write there
         self._size = size
         self._longest = longest
         self._logits = logits[:size]
@@ -67,15 +77,21 @@ class StaticPass:
         """Everything here is the device's work, and the same each time."""
         layout = VarlenPass(self._cache.store, self._numbers, self._size, self._size, self._longest)
         self._logits.copy_(self._run(layout))
+        if self._taps is not None:
+            self.features = self._taps.features()
 
 
 class Graphs:
     """Runs short passes from graphs, which it records as their sizes come up."""
 
-    def __init__(self, cache: PagedCache, run: RunModel, vocab_size: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self, cache: PagedCache, run: RunModel, vocab_size: int, dtype: torch.dtype, taps: Taps | None
+    ) -> None:
         device = cache.store.device
         self._cache = cache
         self._run = run
+        self._taps = taps
+        self._features: Tensor | None = None
         self._logits = torch.zeros(SIZES[-1], vocab_size, dtype=dtype, device=device)
         self._pool = torch.cuda.graph_pool_handle()  # the graphs run one at a time, in the same memory
         self._graphs: dict[tuple[int, int], tuple[StaticPass, torch.cuda.CUDAGraph]] = {}
@@ -93,10 +109,16 @@ class Graphs:
         static, graph = self._graphs[shape]
         static.fill(chunks)
         graph.replay()
+        self._features = None if static.features is None else static.features[:num_tokens]
         return self._logits[:num_tokens]
 
+    def features(self) -> Tensor:
+        """[T, m * d] of the last pass, until the next."""
+        assert self._features is not None, "the graphs were recorded without taps"
+        return self._features
+
     def _record(self, shape: tuple[int, int], chunks: Sequence[Chunk]) -> bool:
-        static = StaticPass(self._cache, self._run, *shape, self._logits)
+        static = StaticPass(self._cache, self._run, *shape, self._logits, self._taps)
         static.fill(chunks)
         static.run()  # libraries set themselves up in their first pass, which no graph may record
         graph = torch.cuda.CUDAGraph()
