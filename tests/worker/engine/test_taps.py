@@ -1,4 +1,4 @@
-"""Features: what transformers calls hidden_states[l + 1], of each token of a pass, whatever runs the layers."""
+"""Features: what transformers calls hidden_states[l + 1], of each token of a pass, whatever runs layers."""
 
 from pathlib import Path
 from typing import Any, cast
