@@ -30,7 +30,7 @@ class DSparkConfig:
     confidence_with_markov: bool = True
     window: int | None = None  # positions that a query sees, its own included; None: all
     unwindowed: frozenset[int] = frozenset()  # layers that see all the same
-    is_causal: bool = False  # within the block, in layers with a window
+    is_causal: bool | None = False  # within the block; None: in layers with a window alone
     anchor_predicts: bool = True  # the block's first output is a proposal; else only those of the masks
     num_target_layers: int | None = None  # of the target it was trained for, where the checkpoint says so
     target: str | None = None  # the name of the target it was trained for, where the checkpoint says so
@@ -44,7 +44,7 @@ class DSparkConfig:
         return None if layer in self.unwindowed else self.window
 
     def is_causal_in(self, layer: int) -> bool:
-        return self.is_causal and self.window_of(layer) is not None
+        return self.window_of(layer) is not None if self.is_causal is None else self.is_causal
 
     @property
     def block_inputs(self) -> int:

@@ -1,8 +1,12 @@
 """Tiny DSpark networks with random weights, and a target for them."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from worker.engine.dspark.checkpoints import TargetFacts
@@ -53,3 +57,15 @@ def target_facts(dtype: torch.dtype = torch.float32, **changes: object) -> Targe
 
     facts = TargetFacts(TARGET_NAME, WIDTH, LAYERS, embeddings=table(), head=table())
     return replace(facts, **changes)  # pyright: ignore[reportArgumentType]  # a test's own changes
+
+
+def write(folder: Path, config: Mapping[str, object], tensors: Mapping[str, Tensor]) -> None:
+    """A checkpoint of one file."""
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, folder / "model.safetensors")
+
+
+def tensors_of(network: DSparkNetwork, with_tables: bool = False) -> dict[str, Tensor]:
+    """By the names of public checkpoints; the tables are the embeddings and the head."""
+    tables = ("embed_tokens.weight", "lm_head.weight")
+    return {key: tensor for key, tensor in network.state_dict().items() if with_tables or key not in tables}

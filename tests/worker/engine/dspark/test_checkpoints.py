@@ -23,9 +23,10 @@ from worker.engine.dspark.config import DSparkConfig
         replace(
             CONFIG, markov_rank=0, has_confidence=False, anchor_predicts=False, confidence_with_markov=False
         ),
-        replace(CONFIG, window=16, is_causal=True, unwindowed=frozenset({1})),
+        replace(CONFIG, window=16, is_causal=None, unwindowed=frozenset({1})),
+        replace(CONFIG, is_causal=True),
     ],
-    ids=["vanilla", "reduced", "gated", "rnn", "dflash", "windows"],
+    ids=["vanilla", "reduced", "gated", "rnn", "dflash", "windows", "causal"],
 )
 def test_a_network_comes_back_as_it_was_written(config: DSparkConfig, tmp_path: Path) -> None:
     network, target = random_network(config), target_facts()

@@ -17,7 +17,7 @@ class Trained:
 
     taps: tuple[int, ...]
     anchor_predicts: bool
-    is_causal: bool  # in layers with a window
+    is_causal: bool | None  # None: in layers with a window alone
     num_target_layers: int | None
     target: str | None
 
@@ -88,7 +88,7 @@ def _rope_theta(layers: Fields) -> float:
 
 def _windows(layers: Fields) -> tuple[int | None, frozenset[int]]:
     """The window, and the layers that have none although others do."""
-    kinds = layers.words("layer_types")
+    kinds = layers.words("layer_types") if "layer_types" in layers else ()
     if unknown := set(kinds) - {"full_attention", "sliding_attention"}:
         raise ModelLoadError(
             f"{layers.where} has layers of type {sorted(unknown)}: "

@@ -21,7 +21,9 @@ def read(fields: Fields) -> DSparkConfig:
         trained=Trained(
             taps=fields.integers("target_layer_ids"),
             anchor_predicts=fields.flag("sample_from_anchor", True),
-            is_causal=not fields.flag("sliding_window_non_causal", True),
+            is_causal=fields.flag("is_causal", False)
+            if fields.flag("sliding_window_non_causal", True)
+            else None,
             num_target_layers=fields.integer("num_target_layers"),
             target=fields.word("target_name", "") or None,
         ),
@@ -82,6 +84,7 @@ def _describe(config: DSparkConfig, dtype: torch.dtype, target_name: str) -> dic
         "draft_vocab_size": config.draft_vocab_size,
         "rope_is_neox_style": not config.rope_interleaved,
         "sample_from_anchor": config.anchor_predicts,
-        "sliding_window_non_causal": not config.is_causal,
+        "is_causal": config.is_causal,
+        "sliding_window_non_causal": config.is_causal is not None,
         "target_name": target_name,
     }

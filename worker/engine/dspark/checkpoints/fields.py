@@ -74,6 +74,15 @@ class Fields:
             raise self.refusal(key, "an object")
         return Fields(cast(dict[str, object], value), f"{key} in {self.where}")
 
+    def tables(self, key: str) -> tuple["Fields", ...]:
+        """The objects in the list under a key, none if there is no list."""
+        values = self._list(key, "a list of objects") if key in self else []
+        return tuple(
+            Fields(cast(dict[str, object], value), f"{key} in {self.where}")
+            for value in values
+            if isinstance(value, dict)
+        )
+
     def refusal(self, key: str, expected: str) -> ModelLoadError:
         found = f"says {key} = {self.values[key]!r}" if key in self else f"does not say {key}"
         return ModelLoadError(f"{self.where} {found}: {expected} was expected")
