@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from worker.engine.cache import LayerShape, layer_index
 from worker.engine.errors import EngineError
 
-_LAYER_TYPES = {"full_attention", "sliding_attention"}
+_LAYER_TYPES = {"full_attention", "sliding_attention", "conv"}
 # Rotary embeddings that follow the longest position in the pass: one row would change its neighbours.
 _LENGTH_DEPENDENT_ROPE = {"dynamic", "longrope"}
 
@@ -31,14 +31,20 @@ class _Probe:
         scaling: float | None,  # noqa: ARG002 (part of the protocol)
         window: int | None,
     ) -> Tensor:
-        layer = layer_index(module)
         if getattr(module, "is_causal", True) is False:
             raise EngineError("its attention is not causal")
+        self._note(module, LayerShape(key.shape[1], key.shape[-1], value.shape[-1]), window)
+        return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[-1])
+
+    def recent(self, module: nn.Module, inputs: Tensor, length: int) -> Tensor:
+        self._note(module, LayerShape.of_inputs(inputs.shape[-1]), None)
+        return inputs.new_zeros(inputs.shape[1], length, inputs.shape[-1])
+
+    def _note(self, module: nn.Module, shape: LayerShape, window: int | None) -> None:
+        layer = layer_index(module)
         if layer in self.layers or getattr(module, "is_kv_shared_layer", False):
             raise EngineError("its layers share keys and values, which this engine does not store")
-        self.layers[layer] = LayerShape(key.shape[1], key.shape[-1], value.shape[-1])
-        self.windows[layer] = window
-        return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[-1])
+        self.layers[layer], self.windows[layer] = shape, window
 
 
 def inspect_model(model: PreTrainedModel, name: str, context_limit: int) -> list[LayerShape]:
@@ -58,7 +64,8 @@ def _probe_layers(model: PreTrainedModel, config: Any) -> list[LayerShape]:
     if unknown or getattr(model, "_is_stateful", False):
         kinds = ", ".join(sorted(unknown)) or "a recurrent state"
         raise EngineError(
-            f"it has {kinds} beside attention, whose state cannot be rolled back to an accepted position"
+            f"it has {kinds} beside attention, whose state cannot be rolled back to an accepted position "
+            "(of a row's past only keys and values and the last inputs of short convolutions are kept)"
         )
     probe = _Probe()
     tokens = torch.zeros(1, 2, dtype=torch.int64, device=model.device)
@@ -67,7 +74,8 @@ def _probe_layers(model: PreTrainedModel, config: Any) -> list[LayerShape]:
     expected: int = config.num_hidden_layers
     if sorted(probe.layers) != list(range(expected)):
         raise EngineError(
-            f"{len(probe.layers)} of its {expected} layers use transformers' attention interface; all must"
+            f"{len(probe.layers)} of its {expected} layers use transformers' attention interface "
+            "or are short convolutions as LFM2's; all must"
         )
     for layer, kind in enumerate(getattr(config, "layer_types", None) or []):
         if (kind == "sliding_attention") != (probe.windows[layer] is not None):

@@ -14,6 +14,7 @@ from transformers import AttentionInterface
 
 from worker.engine.cache import Attends, Chunk, layer_index
 from worker.engine.errors import EngineError
+from worker.engine.recent import RecentInputs
 
 ATTENTION = "specmill"
 # Chunks of at most so many tokens are padded to the longest of them and attend in one product per layer.
@@ -64,6 +65,7 @@ class Pass:
         self._masks: dict[tuple[int | None, int, int], Tensor] = {}
         self.slots = _tensor([c.slot for c in chunks for _ in c.token_ids], device)
         self.positions = _tensor([p for c in chunks for p in range(c.start, c.end)], device)
+        self._recent: RecentInputs | None = None
 
         self._long: list[tuple[int, Chunk]] = []  # with the index of its first token in the pass
         short: list[tuple[int, Chunk]] = []
@@ -119,6 +121,12 @@ class Pass:
             output[offset:end] = self._attend_chunk(chunk, queries[offset:end], keys, values, scaling, window)
         return output[None]
 
+    def recent(self, module: nn.Module, inputs: Tensor, length: int) -> Tensor:
+        buffer = self._cache.keys[layer_index(module)]
+        if self._recent is None:
+            self._recent = recent_of_slots(self.slots, self.positions, buffer.shape[2])
+        return self._recent.update(buffer, inputs, length)
+
     def _attend_block(
         self, queries: Tensor, keys: Tensor, values: Tensor, scaling: float | None, window: int | None
     ) -> Tensor:
@@ -172,6 +180,11 @@ class Pass:
             positions = torch.arange(chunk.start, chunk.end, device=self._device)
             self._masks[key] = _causal_mask(positions, chunk.end, window, dtype)
         return self._masks[key]
+
+
+def recent_of_slots(slots: Tensor, positions: Tensor, slot_positions: int) -> RecentInputs:
+    """In buffers whose slots have room for so many positions."""
+    return RecentInputs(slots, positions, lambda slots, positions: slots * slot_positions + positions)
 
 
 def _causal_mask(positions: Tensor, length: int, window: int | None, dtype: torch.dtype) -> Tensor:

@@ -24,20 +24,32 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """What one attention layer stores per token."""
+    """What one layer stores per token: keys and values, or in the place of keys what it has to remember."""
 
     kv_heads: int
     key_dim: int
     value_dim: int
 
+    @classmethod
+    def of_inputs(cls, width: int) -> "LayerShape":
+        """Of a layer whose state is its row's last few inputs."""
+        return cls(1, width, 0)
+
+    @property
+    def attends(self) -> bool:
+        return self.value_dim > 0
+
 
 def bytes_per_token(shapes: Sequence[LayerShape], dtype: torch.dtype) -> int:
-    """Of keys and values, all layers together."""
+    """All layers together."""
     return sum(s.kv_heads * (s.key_dim + s.value_dim) for s in shapes) * dtype.itemsize
 
 
 class Attends(Protocol):
-    """What `packed` is, the argument that travels through the model to each layer's attention."""
+    """What `packed` is, the argument that travels through the model to each layer.
+
+    A layer has all of a row's past from here, by position: a row is rolled back by its length alone.
+    """
 
     def attend(
         self,
@@ -51,9 +63,16 @@ class Attends(Protocol):
         """Queries [1, H, T, D], keys and values [1, H_kv, T, D] -> [1, T, H, D]."""
         ...
 
+    def recent(self, module: nn.Module, inputs: Tensor, length: int) -> Tensor:
+        """Inputs [1, T, D] -> [T, length, D]: the last so many of each token's row, its own the last.
+
+        For layers that remember no more of a row; zeros before its first token.
+        """
+        ...
+
 
 def layer_index(module: nn.Module) -> int:
-    """Of an attention module of transformers; nn.Module types every attribute as Tensor or Module."""
+    """Of a module of transformers; nn.Module types every attribute as Tensor or Module."""
     return cast(int, module.layer_idx)
 
 

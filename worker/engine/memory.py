@@ -13,6 +13,7 @@ import psutil
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from worker.engine.convolution import is_short_convolution, width_of
 from worker.engine.errors import EngineError, OutOfMemory
 from worker.engine.loading import draft_source, load_config, name_of, resolve_context_limit
 from worker.engine.quantizing import check_quantization, weight_bytes
@@ -121,9 +122,11 @@ def _measure(source: ModelSource, pair: Pair, context_limit: int | None) -> _Nee
     text = cast(Any, config.get_text_config())
     heads = cast(int, getattr(text, "num_key_value_heads", None) or text.num_attention_heads)
     head_dim = cast(int, getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
+    convolutions = [width_of(module) for module in model.modules() if is_short_convolution(module)]
+    attending = cast(int, text.num_hidden_layers) - len(convolutions)
     return _Needs(
         weights=weight_bytes(model, pair.quantization, width),
-        cache_per_token=2 * cast(int, text.num_hidden_layers) * heads * head_dim * width,
+        cache_per_token=(2 * attending * heads * head_dim + sum(convolutions)) * width,
         context_limit=resolve_context_limit(source, config, context_limit),
     )
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from worker.engine.architecture import inspect_model
 from worker.engine.cache import Cache, Chunk
 from worker.engine.caches import make_cache
+from worker.engine.convolution import replace_convolutions
 from worker.engine.cpu.prepare import prepare
 from worker.engine.cuda.graphs import Graphs, graphs_for
 from worker.engine.loading import LoadedModel
@@ -32,6 +33,7 @@ class CachedModel:
         self.context_limit = context_limit
         self._model = cast(Any, loaded.model)
         self._device = str(loaded.model.device)
+        replace_convolutions(loaded.model)
         shapes = inspect_model(loaded.model, loaded.name, context_limit)
         prepare(loaded.model, loaded.model.dtype, self._device, int8=loaded.int8, taps=taps)
         self._taps = Taps(loaded.model, taps) if taps else None

@@ -20,12 +20,15 @@ from transformers import (
     MistralConfig,
     MistralForCausalLM,
     PreTrainedModel,
+    Qwen3NextConfig,
+    Qwen3NextForCausalLM,
 )
 
 from tests.worker.engine.tiny import tiny_model
 from worker.engine.architecture import inspect_model
 from worker.engine.attention import ATTENTION
 from worker.engine.cache import LayerShape
+from worker.engine.convolution import replace_convolutions
 from worker.engine.errors import EngineError
 
 SMALL: dict[str, Any] = {
@@ -62,8 +65,24 @@ def refusals() -> list[Any]:
         pytest.param(
             Lfm2ForCausalLM,
             Lfm2Config(layer_types=["conv", "full_attention"], **SMALL),
-            "it has conv beside attention, whose state cannot be rolled back",
-            id="lfm2",
+            "1 of its 2 layers use transformers' attention interface or are short convolutions",
+            id="convolutions of another kind",  # of LFM2's, if nobody has replaced them
+        ),
+        pytest.param(
+            Qwen3NextForCausalLM,
+            Qwen3NextConfig(
+                layer_types=["linear_attention", "full_attention"],
+                linear_key_head_dim=8,
+                linear_value_head_dim=8,
+                linear_num_key_heads=2,
+                linear_num_value_heads=2,
+                num_experts=2,
+                moe_intermediate_size=8,
+                shared_expert_intermediate_size=8,
+                **SMALL,
+            ),
+            "it has linear_attention beside attention, whose state cannot be rolled back .* convolutions",
+            id="qwen3-next",
         ),
         pytest.param(
             MambaForCausalLM,
@@ -96,6 +115,14 @@ def test_layers_are_found_as_they_are():
     model = tiny_model("gemma3")
     model.set_attn_implementation(ATTENTION)
     assert inspect_model(model, "tiny", 64) == [LayerShape(2, 8, 8)] * 2
+
+
+def test_what_a_convolution_remembers_is_found():
+    model = tiny_model("lfm2", layers=3)
+    model.set_attn_implementation(ATTENTION)
+    replace_convolutions(model)
+    inputs = LayerShape.of_inputs(32)
+    assert inspect_model(model, "tiny", 64) == [inputs, LayerShape(2, 8, 8), inputs]
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,12 @@ def test_shared_embeddings_are_counted_once(tmp_path: Path) -> None:
     assert needed.target_weights == 4 * tiny_model(tie_word_embeddings=True).num_parameters()
 
 
+def test_what_convolutions_remember_is_counted_in_the_cache(tmp_path: Path) -> None:
+    folder = save_tiny_model(tmp_path / "hybrid", "lfm2", layers=3)
+    needed = check_fits(Pair(FolderModel(folder), dtype="bfloat16", context_limit=100, max_rows=4))
+    assert needed.target_cache == 4 * 100 * (2 * 32 + 2 * (2 * 8)) * 2  # twice the hidden size, and one of KV
+
+
 def test_a_draft_model_counts_only_for_the_method_that_runs_it(pair: Pair, tmp_path: Path) -> None:
     draft = FolderModel(save_tiny_model(tmp_path / "draft", layers=1, max_position_embeddings=50))
     needed = check_fits(replace(pair, method="draft_model", draft=draft))

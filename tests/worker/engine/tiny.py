@@ -10,6 +10,10 @@ from transformers import (
     Gemma3ForCausalLM,
     Gemma3TextConfig,
     GenerationConfig,
+    Lfm2Config,
+    Lfm2ForCausalLM,
+    Lfm2MoeConfig,
+    Lfm2MoeForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
@@ -18,7 +22,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-Kind = Literal["llama", "qwen3", "gemma3"]
+Kind = Literal["llama", "qwen3", "gemma3", "lfm2", "lfm2_moe"]
 
 SPECIAL_TOKENS = ("<bos>", "<eos>", "<end>", "<pad>")
 BOS, EOS, END, PAD = range(4)  # END is what closes a chat turn: a second EOS
@@ -94,8 +98,20 @@ def tiny_model(
             sliding = {"sliding_window": 8, "sliding_window_pattern": 2, "query_pre_attn_scalar": 8}
             sliding["tie_word_embeddings"] = False  # tied and random, it would repeat its last token for ever
             model = Gemma3ForCausalLM(Gemma3TextConfig(initializer_range=0.3, **(sliding | common)))
+        case "lfm2":
+            model = Lfm2ForCausalLM(Lfm2Config(**_hybrid(common)))
+        case "lfm2_moe":
+            experts = {"moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2}
+            model = Lfm2MoeForCausalLM(Lfm2MoeConfig(num_dense_layers=1, **(experts | _hybrid(common))))
     model.generation_config = GenerationConfig(bos_token_id=BOS, eos_token_id=[EOS, END], pad_token_id=PAD)
     return model.to(dtype).eval()
+
+
+def _hybrid(common: dict[str, Any]) -> dict[str, Any]:
+    """Attention in the second layer, short convolutions before and after it."""
+    kinds = ["full_attention" if layer == 1 else "conv" for layer in range(common["num_hidden_layers"])]
+    untied = {"tie_word_embeddings": False}  # tied and random, it would repeat its last token for ever
+    return {"layer_types": kinds, "initializer_range": 0.3} | untied | common
 
 
 def save_tiny_model(

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from worker.engine.attention import Buffers, Pass
+from worker.engine.attention import Buffers, Pass, recent_of_slots
 from worker.engine.cache import Chunk, layer_index
 from worker.engine.cpu.kernels import Kernels
+from worker.engine.recent import RecentInputs
 
 # Longer chunks are left to torch's attention, whose products of many queries are better blocked.
 _LONGEST = 256
@@ -18,6 +19,7 @@ class CompiledPass:
 
     def __init__(self, cache: Buffers, chunks: Sequence[Chunk], kernels: Kernels) -> None:
         self.buffers = cache
+        self._chunks = chunks
         self._kernels = kernels
         table: list[tuple[int, int, int, int]] = []
         positions: list[int] = []
@@ -35,6 +37,7 @@ class CompiledPass:
         self._table = torch.tensor(table, dtype=torch.int64)
         self._long = Pass(cache, long, "cpu") if long else None
         self._long_tokens = torch.tensor(long_tokens, dtype=torch.int64)
+        self._recent: RecentInputs | None = None
 
     @property
     def table(self) -> Tensor | None:
@@ -64,6 +67,13 @@ class CompiledPass:
             parts = (query[:, :, some], key[:, :, some], value[:, :, some])
             output[some] = self._long.attend(module, *parts, scaling, window)[0]
         return output[None]
+
+    def recent(self, module: nn.Module, inputs: Tensor, length: int) -> Tensor:
+        buffer = self.buffers.keys[layer_index(module)]
+        if self._recent is None:
+            slots = torch.tensor([chunk.slot for chunk in self._chunks for _ in chunk.token_ids])
+            self._recent = recent_of_slots(slots, self.positions, buffer.shape[2])
+        return self._recent.update(buffer, inputs, length)
 
 
 def _rows(x: Tensor) -> Tensor:

@@ -194,7 +194,9 @@ def kernels_for(dtype: torch.dtype, device: str) -> Kernels | None:
 def attention_kernels(shapes: Sequence[LayerShape], dtype: torch.dtype, device: str) -> Kernels | None:
     """None where some layer's heads are of a size that the attention kernel does not take."""
     fits = all(
-        s.key_dim % LANES == 0 and s.value_dim % LANES == 0 and s.key_dim <= LARGEST_KEY for s in shapes
+        s.key_dim % LANES == 0 and s.value_dim % LANES == 0 and s.key_dim <= LARGEST_KEY
+        for s in shapes
+        if s.attends
     )
     return kernels_for(dtype, device) if fits else None
 

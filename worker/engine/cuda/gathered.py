@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from worker.engine.attention import Pass
 from worker.engine.cache import Chunk, layer_index
 from worker.engine.cuda.store import PageStore
+from worker.engine.recent import RecentInputs
 from worker.engine.transfer import to_device
 
 
@@ -31,7 +32,9 @@ class GatheredPass:
         self.positions = self._pass.positions
 
         slots = to_device(torch.tensor([chunk.slot for chunk in chunks]), store.device)
-        self._places = store.places(slots[self._pass.slots], self.positions)
+        slots_of_tokens = slots[self._pass.slots]
+        self._places = store.places(slots_of_tokens, self.positions)
+        self._recent = RecentInputs(slots_of_tokens, self.positions, store.places)
         pages_in_use = -(-max(chunk.end for chunk in chunks) // store.page_tokens)
         self._pages = store.tables[slots, :pages_in_use]
 
@@ -51,6 +54,9 @@ class GatheredPass:
         output = self._pass.attend(module, query, key, value, scaling, window)
         self._gathered.keys[layer] = self._gathered.values[layer] = Tensor()
         return output
+
+    def recent(self, module: nn.Module, inputs: Tensor, length: int) -> Tensor:
+        return self._recent.update(self._store.keys[layer_index(module)], inputs, length)
 
     def _gather(self, pages: Tensor) -> Tensor:
         """[rows, kv_heads, positions, dim]"""

@@ -8,6 +8,7 @@ from torch.nn.attention.varlen import varlen_attn
 
 from worker.engine.cache import Chunk, LayerShape, layer_index
 from worker.engine.cuda.store import PageStore
+from worker.engine.recent import RecentInputs
 from worker.engine.transfer import to_device
 
 _MOST_HEAD_DIM = 256
@@ -22,8 +23,8 @@ def can_attend(shapes: Sequence[LayerShape], dtype: torch.dtype, device: str) ->
         torch.device(device).type == "cuda"
         and torch.cuda.get_device_capability(device) >= (8, 0)
         and dtype in (torch.bfloat16, torch.float16)
-        and all(s.key_dim == s.value_dim for s in shapes)
-        and all(s.key_dim <= _MOST_HEAD_DIM and s.key_dim % _HEAD_DIM_STEP == 0 for s in shapes)
+        and all(s.key_dim == s.value_dim for s in shapes if s.attends)
+        and all(s.key_dim <= _MOST_HEAD_DIM and s.key_dim % _HEAD_DIM_STEP == 0 for s in shapes if s.attends)
     )
 
 
@@ -68,6 +69,7 @@ class VarlenPass:
         self.token_ids, self.positions, slots = by_token.long()
         self._lengths, self._begins = by_row[num_rows : 2 * num_rows], by_row[2 * num_rows :]
         self._places = store.places(slots, self.positions)
+        self._recent = RecentInputs(slots, self.positions, store.places)
         self._tables = store.tables[by_row[:num_rows]]
         self._most_keys = self._tables.shape[1] * store.page_tokens
         # Where each row's keys would begin if they were packed. Asked for, and with tables not read.
@@ -111,6 +113,9 @@ class VarlenPass:
         )
         assert isinstance(output, Tensor)  # no more was asked for
         return output[None]
+
+    def recent(self, module: nn.Module, inputs: Tensor, length: int) -> Tensor:
+        return self._recent.update(self._store.keys[layer_index(module)], inputs, length)
 
     def _visible(self, window: int | None) -> tuple[int, int]:
         """Keys (before, after) a query's own that it sees, -1 for all. Our windows count the query's own."""
