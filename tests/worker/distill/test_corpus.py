@@ -24,9 +24,9 @@ def test_fewer_of_a_seed_are_the_first_of_more():
 
 def test_they_are_of_many_kinds():
     kinds = template_kinds()
-    assert len(kinds) >= 60
-    assert sum(len(templates) for templates in kinds.values()) >= 250
-    assert len(items("topic")) >= 900
+    assert len(kinds) >= 75
+    assert sum(len(templates) for templates in kinds.values()) >= 700
+    assert len(items("topic")) >= 1500
     assert len(items("passage")) >= 100
 
 
