@@ -17,7 +17,7 @@ from worker.engine.constraints import Constraints, make_constraints
 from worker.engine.deciding import decide
 from worker.engine.defaults import generation_defaults, unserved_defaults
 from worker.engine.detokenizer import Detokenizer, TokenDecoder
-from worker.engine.drafters import Drafter, DraftModel, GuardedDrafter, weightless_drafter
+from worker.engine.drafters import Drafter, DraftModel, GuardedDrafter, taps_of, weightless_drafter
 from worker.engine.errors import EngineError
 from worker.engine.grammar import GrammarError, Grammars
 from worker.engine.loading import LoadedModel, draft_source, load_model
@@ -59,7 +59,9 @@ class Engine:
         self.generation_defaults = generation_defaults(loaded.generation_config)
         self.unserved_defaults = unserved_defaults(loaded.generation_config)
         self._decoder = TokenDecoder(loaded.tokenizer)
-        self._target = CachedModel(loaded, pair.max_rows, self.context_limit, memory.target_cache)
+        self._target = CachedModel(
+            loaded, pair.max_rows, self.context_limit, memory.target_cache, taps_of(drafter)
+        )
         self._grammars = Grammars(loaded.tokenizer, self._target.vocab_size, self.eos_ids)
         self._planner = planner or make_planner(pair, self._target)
         drafter = drafter or _make_drafter(
@@ -132,6 +134,11 @@ class Engine:
                 "exchange() was called while the engine is busy: collect what was submitted first"
             )
         self._storage.trim(0)  # nor is a prompt known of the last one's rows: all begin alike
+        if (taps := taps_of(drafter)) and taps != self._target.taps:
+            raise EngineError(
+                f"the drafter wants to see layers {list(taps)} of the target, and this engine was made to "
+                f"show {list(self._target.taps)}: make an engine with it"
+            )
         before = self._drafter, self._planner
         self._drafter, self._planner = GuardedDrafter(drafter, self._target.vocab_size), planner
         return before
@@ -215,7 +222,12 @@ class Engine:
         first = [row for row, chunk in prefill if chunk.num_logits]
         rows = [*running, *first]
         proposals += [()] * len(first)
-        chosen = decide(self._forward([*chunks, *(chunk for _, chunk in prefill)]), rows, proposals)
+        chunks += [chunk for _, chunk in prefill]
+        logits = self._forward(chunks)
+        if self._drafter.taps:
+            seen = [*running, *(row for row, _ in prefill)]
+            self._drafter.observe(seen, chunks, self._target.features(), logits)
+        chosen = decide(logits, rows, proposals)
         for row, chunk in prefill:
             row.commit_prefill(len(chunk.token_ids), began, len(self._rows))
             if row.cached == row.prefill_end:

@@ -36,6 +36,7 @@ class CachedModel:
         replace_convolutions(loaded.model)
         shapes = inspect_model(loaded.model, loaded.name, context_limit)
         prepare(loaded.model, loaded.model.dtype, self._device, int8=loaded.int8, taps=taps)
+        self.taps = tuple(taps)
         self._taps = Taps(loaded.model, taps) if taps else None
         self.cache: Cache = make_cache(
             shapes, max_rows, context_limit, loaded.model.dtype, self._device, max_bytes

@@ -2,10 +2,10 @@
 
 from worker.engine.drafters.best_of import BestOf
 from worker.engine.drafters.draft_model import DraftModel
-from worker.engine.drafters.guarded import GuardedDrafter
+from worker.engine.drafters.guarded import GuardedDrafter, taps_of
 from worker.engine.drafters.none import NoDrafter
 from worker.engine.drafters.prompt_lookup import PromptLookup
-from worker.engine.drafters.protocol import Draft, Drafter, Proposal, Refusal
+from worker.engine.drafters.protocol import Draft, Drafter, Observer, Proposal, Refusal
 from worker.engine.drafters.suffix import SuffixDrafter
 from worker.engine.drafters.weightless import weightless_drafter
 
@@ -16,9 +16,11 @@ __all__ = [
     "Drafter",
     "GuardedDrafter",
     "NoDrafter",
+    "Observer",
     "PromptLookup",
     "Proposal",
     "Refusal",
     "SuffixDrafter",
+    "taps_of",
     "weightless_drafter",
 ]

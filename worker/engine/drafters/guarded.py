@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from worker.engine.drafters.protocol import Draft, Drafter, Proposal, Refusal
+from torch import Tensor
+
+from worker.engine.cache import Chunk
+from worker.engine.drafters.protocol import Draft, Drafter, Observer, Proposal, Refusal
 from worker.engine.rows import Row
 
 _NOTHING = Draft(())
@@ -24,6 +27,20 @@ class GuardedDrafter:
         }
         drafts = self._ask(useful) if useful else {}
         return [drafts.get(row, _NOTHING) for row in rows]
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        return taps_of(self._drafter)
+
+    def observe(self, rows: Sequence[Row], chunks: Sequence[Chunk], features: Tensor, logits: Tensor) -> None:
+        """Shows an observer the pass; one that fails has missed it, and serves none of its rows any more."""
+        if not isinstance(self._drafter, Observer):
+            return
+        try:
+            self._drafter.observe(rows, chunks, features, logits)
+        except Exception as error:
+            for row in rows:
+                self._disable(row, f"the drafter failed: {_describe(error)}")
 
     def forget(self, row: Row) -> None:
         self._drafter.forget(row)
@@ -62,6 +79,11 @@ class GuardedDrafter:
         row.spec_disabled_reason = reason
         self._drafter.forget(row)
         return _NOTHING
+
+
+def taps_of(drafter: Drafter | None) -> tuple[int, ...]:
+    """What it wants to see of the target; () if nothing."""
+    return drafter.taps if isinstance(drafter, Observer) else ()
 
 
 def _describe(error: Exception) -> str:

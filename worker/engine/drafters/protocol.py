@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from torch import Tensor
+
+from worker.engine.cache import Chunk
 from worker.engine.rows import Row
 
 
@@ -35,4 +38,23 @@ class Drafter(Protocol):
 
     def forget(self, row: Row) -> None:
         """The row has ended, or goes on without drafts. It may never have been asked about."""
+        ...
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """A drafter that follows what the target computes, pass by pass."""
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """The target's decoder layers, from 0, whose raw outputs it wants to see; at least one."""
+        ...
+
+    def observe(self, rows: Sequence[Row], chunks: Sequence[Chunk], features: Tensor, logits: Tensor) -> None:
+        """A pass has run over these chunks, one of each row; what of it is accepted is not decided yet.
+
+        `features` [T, m * d] of all its tokens, the taps side by side, and `logits` [N, V] of those wanted,
+        both in the chunks' order and valid until this returns. A row's first chunk begins where what it
+        shares with another ends.
+        """
         ...
