@@ -35,16 +35,18 @@ class ShortConvolution(nn.Module):
         weight, bias = cast(Tensor, module.conv.weight), cast(Tensor | None, module.conv.bias)
         self._dtype = torch.promote_types(weight.dtype, torch.float32)  # round once, as a convolution does
         self._kernel = weight[:, 0].T.to(self._dtype).contiguous()  # [length, hidden]
-        self._bias = 0.0 if bias is None else bias.to(self._dtype)
+        self._bias = None if bias is None else bias.to(self._dtype)
 
     def forward(self, hidden_states: Tensor, packed: Attends | None = None, **_: Any) -> Tensor:
         if packed is None:
             raise EngineError("this model does not pass keyword arguments on to its convolutions")
         before, after, x = self.in_proj(hidden_states).chunk(3, dim=-1)
         recent = packed.recent(self, before * x, len(self._kernel)).to(self._dtype)
-        y = recent[:, 0] * self._kernel[0] + self._bias
+        y = recent[:, 0] * self._kernel[0]
         for place in range(1, len(self._kernel)):  # in this order, whatever else is in the pass
-            y = y.addcmul(recent[:, place], self._kernel[place])
+            y.addcmul_(recent[:, place], self._kernel[place])
+        if self._bias is not None:
+            y += self._bias
         return self.out_proj(after * y.to(x.dtype)[None])
 
 

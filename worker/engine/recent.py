@@ -12,22 +12,23 @@ class RecentInputs:
     def __init__(self, slots: Tensor, positions: Tensor, places: Callable[[Tensor, Tensor], Tensor]) -> None:
         """`places`: of slots and positions, among all that a buffer has room for."""
         self._slots, self._positions, self._places = slots, positions, places
-        self._windows: dict[int, tuple[Tensor, Tensor]] = {}
+        self._windows: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
 
     def update(self, buffer: Tensor, inputs: Tensor, length: int) -> Tensor:
         """Store inputs [1, T, D]; the last so many of each token's row, its own the last, [T, length, D].
 
         Before a row's first token they are zeros.
         """
-        places, outside = self._window(length)
+        own, places, outside = self._window(length)
         stored = buffer.view(-1, buffer.shape[-1])
-        stored.index_copy_(0, places[:, -1].contiguous(), inputs[0])
+        stored.index_copy_(0, own, inputs[0])
         return stored[places].masked_fill_(outside, 0)
 
-    def _window(self, length: int) -> tuple[Tensor, Tensor]:
+    def _window(self, length: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Where each token's own input is, where the last ones are, and which of those there are not."""
         if length not in self._windows:
             back = torch.arange(length - 1, -1, -1, device=self._positions.device)
             positions = self._positions[:, None] - back
             places = self._places(self._slots[:, None], positions.clamp(min=0))
-            self._windows[length] = places, (positions < 0)[..., None]
+            self._windows[length] = places[:, -1].contiguous(), places, (positions < 0)[..., None]
         return self._windows[length]

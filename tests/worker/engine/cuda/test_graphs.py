@@ -23,7 +23,7 @@ from worker.engine.target import CachedModel
 Folders = Callable[[Kind], Path]
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "lfm2"])
 @torch.inference_mode()
 def test_padding_changes_no_logits(kind: Kind, target_folder: Folders, monkeypatch: pytest.MonkeyPatch):
     use_pages(monkeypatch)
