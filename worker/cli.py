@@ -174,5 +174,42 @@ def bench(
     measure(prompts, Options(pair, rows, gamma, rounds, max_tokens, device, as_json, plot))
 
 
+@main.command()
+@click.option(
+    "--pair",
+    default=None,
+    help="The pair whose target is learnt from.  [default: default_pair of specmill.toml]",
+)
+@click.option("--prompts", type=click.Path(path_type=Path), required=True, help="A JSONL file of prompts.")
+@click.option("--output", type=click.Path(path_type=Path), required=True, help="The folder of the drafter.")
+@click.option(
+    "--tokens",
+    default=2_000_000,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Response tokens to learn from.",
+)
+@click.option(
+    "--max-tokens", default=128, show_default=True, type=click.IntRange(min=2), help="Of a response."
+)
+@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@_says_why
+def distill(pair: str | None, prompts: Path, output: Path, tokens: int, max_tokens: int, device: str) -> None:
+    """Train a drafter for a pair's target, on what the target itself answers to your prompts.
+
+    The folder can be begun once and continued: what was captured and trained is not done again.
+
+    \b
+    Example:
+      worker distill --prompts prompts.jsonl --output drafter
+    """
+    from worker.distill.command import Options
+    from worker.distill.command import distill as train
+    from worker.wire.settings import WireSettings
+
+    pair = pair or WireSettings().default_pair
+    train(Options(pair, prompts, output, tokens, max_tokens, device))
+
+
 if __name__ == "__main__":
     main()

@@ -16,6 +16,7 @@ from worker.errors import ConfigurationError
 class Prompt:
     place: str  # file and line
     messages: list[Message]
+    kind: str = ""  # what sort of prompt it is, where the file says so
 
 
 def read_prompts(file: Path) -> list[Prompt]:
@@ -42,10 +43,11 @@ def _read(place: str, line: str) -> Prompt:
         row: Any = json.loads(line)
     except ValueError as error:
         raise ConfigurationError(f"{place}: not JSON ({error}).") from None
+    kind = str(row.get("kind", "")) if isinstance(row, dict) else ""
     match row:
         case {"prompt": str(prompt)}:
-            return Prompt(place, [Message(role="user", content=prompt)])
+            return Prompt(place, [Message(role="user", content=prompt)], kind)
         case {"messages": [*messages]} if messages:
-            return Prompt(place, cast(list[Message], messages))
+            return Prompt(place, cast(list[Message], messages), kind)
         case _:
             raise ConfigurationError(f"{place}: expected an object with a prompt (a string) or messages.")
