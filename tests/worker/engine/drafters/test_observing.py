@@ -53,10 +53,10 @@ class Watcher(Oracle):
 class Blind(NoDrafter):
     taps = TAPS
 
-    def observe(self, *_: object) -> None:
+    def observe(self, *_: object, **__: object) -> None:
         raise ValueError("it cannot see")
 
-    def propose(self, *_: object) -> list[Proposal]:
+    def propose(self, *_: object, **__: object) -> list[Proposal]:
         raise AssertionError("nobody asks it any more")
 
 
