@@ -6,7 +6,8 @@ from typing import cast
 from worker.engine.architecture import inspect_model
 from worker.engine.attention import ATTENTION
 from worker.engine.compatibility import check_draft
-from worker.engine.loading import LoadedModel, draft_source, load_model
+from worker.engine.dspark.loading import load_drafter
+from worker.engine.loading import LoadedModel, draft_source, load_model, name_of
 from worker.engine.memory import MemoryEstimate, available_memory, check_fits
 from worker.engine.types import ModelSource, Pair
 
@@ -40,11 +41,14 @@ def check_pair(pair: Pair) -> PairCheck:
     free = available_memory(pair.device)
     memory = check_fits(pair, free)
     target = _load(pair.target, pair, pair.context_limit)
-    draft_model = draft_source(pair)
-    draft = _load(draft_model, pair, None) if draft_model else None
-    if draft:
-        check_draft(target, draft)
-    return PairCheck(_finding(target), _finding(draft) if draft else None, target.context_limit, memory, free)
+    draft: ModelFinding | None = None
+    if draft_model := draft_source(pair):
+        loaded = _load(draft_model, pair, None)
+        check_draft(target, loaded)
+        draft = _finding(loaded)
+    elif pair.method == "dspark":
+        draft = _drafter_finding(pair, target)
+    return PairCheck(_finding(target), draft, target.context_limit, memory, free)
 
 
 def _load(source: ModelSource, pair: Pair, context_limit: int | None) -> LoadedModel:
@@ -59,6 +63,20 @@ def _load(source: ModelSource, pair: Pair, context_limit: int | None) -> LoadedM
     )
     inspect_model(loaded.model, loaded.name, loaded.context_limit)
     return loaded
+
+
+def _drafter_finding(pair: Pair, target: LoadedModel) -> ModelFinding:
+    """It proposes the target's tokens, and has no tokenizer of its own."""
+    network = load_drafter(pair, target)
+    return ModelFinding(
+        name=name_of(pair.draft) if pair.draft else "",
+        revision=None,
+        architecture=type(network).__name__,
+        parameters=sum(parameter.numel() for parameter in network.parameters()),
+        tokens=network.config.draft_vocab_size,
+        has_chat_template=False,
+        eos_tokens=(),
+    )
 
 
 def _finding(loaded: LoadedModel) -> ModelFinding:
