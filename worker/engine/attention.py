@@ -12,11 +12,13 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from worker.engine.cache import Attends, Chunk, layer_index
+from worker.engine.cache import Attends, Chunk, is_causal, layer_index
 from worker.engine.errors import EngineError
 from worker.engine.recent import RecentInputs
 
 ATTENTION = "specmill"
+# What a query sees: so many positions back (None: all), and whether none that follow in its chunk.
+_Sight = tuple[int | None, bool]
 # Chunks of at most so many tokens are padded to the longest of them and attend in one product per layer.
 _BATCHED_TOKENS = 32
 
@@ -62,7 +64,7 @@ class Pass:
     def __init__(self, cache: Buffers, chunks: Sequence[Chunk], device: str) -> None:
         self._cache = cache
         self._device = device
-        self._masks: dict[tuple[int | None, int, int], Tensor] = {}
+        self._masks: dict[tuple[_Sight, int, int], Tensor] = {}
         self.slots = _tensor([c.slot for c in chunks for _ in c.token_ids], device)
         self.positions = _tensor([p for c in chunks for p in range(c.start, c.end)], device)
         self._recent: RecentInputs | None = None
@@ -87,11 +89,14 @@ class Pass:
         )
         self._block_places = _tensor(places, self._device)
         self._block_index = _tensor(self._block_tokens, self._device)
-        block_positions = torch.zeros(
-            self._block_slots * self._block_width, dtype=torch.int64, device=self._device
-        )
-        block_positions[self._block_places] = self.positions[self._block_index]
-        self._block_positions = block_positions.view(self._block_slots, self._block_width)
+        self._block_positions = self._laid_out(self.positions[self._block_index])
+        self._block_ends = [c.end for _, c in short for _ in c.token_ids]
+
+    def _laid_out(self, of_tokens: Tensor) -> Tensor:
+        """Numbers of the short chunks' tokens as [slots, width]."""
+        block = torch.zeros(self._block_slots * self._block_width, dtype=torch.int64, device=self._device)
+        block[self._block_places] = of_tokens
+        return block.view(self._block_slots, self._block_width)
 
     def attend(
         self,
@@ -108,17 +113,18 @@ class Pass:
         values[self.slots, :, self.positions] = value[0].transpose(0, 1)
 
         queries = query[0].transpose(0, 1)
+        sight = window, is_causal(module)
         if self._block_is_dense:
-            return self._attend_block(queries, keys, values, scaling, window)[None]
+            return self._attend_block(queries, keys, values, scaling, sight)[None]
         output = query.new_empty(queries.shape[0], queries.shape[1], values.shape[-1])
         if self._block_tokens:
             padded = queries.new_zeros(self._block_slots * self._block_width, *queries.shape[1:])
             padded[self._block_places] = queries[self._block_index]
-            block = self._attend_block(padded, keys, values, scaling, window)
+            block = self._attend_block(padded, keys, values, scaling, sight)
             output[self._block_index] = block[self._block_places]
         for offset, chunk in self._long:
             end = offset + len(chunk.token_ids)
-            output[offset:end] = self._attend_chunk(chunk, queries[offset:end], keys, values, scaling, window)
+            output[offset:end] = self._attend_chunk(chunk, queries[offset:end], keys, values, scaling, sight)
         return output[None]
 
     def recent(self, module: nn.Module, inputs: Tensor, length: int) -> Tensor:
@@ -128,7 +134,7 @@ class Pass:
         return self._recent.update(buffer, inputs, length)
 
     def _attend_block(
-        self, queries: Tensor, keys: Tensor, values: Tensor, scaling: float | None, window: int | None
+        self, queries: Tensor, keys: Tensor, values: Tensor, scaling: float | None, sight: _Sight
     ) -> Tensor:
         """Queries [slots * width, H, D], each slot against its own keys.
 
@@ -142,7 +148,7 @@ class Pass:
             grouped.reshape(slots, kv_heads, group * width, dim),
             keys[:slots, :, :length],
             values[:slots, :, :length],
-            attn_mask=self._block_mask(window, group, queries.dtype),
+            attn_mask=self._block_mask(sight, group, queries.dtype),
             scale=scaling,
         )
         output = output.view(slots, kv_heads, group, width, -1).permute(0, 3, 1, 2, 4)
@@ -155,30 +161,32 @@ class Pass:
         keys: Tensor,
         values: Tensor,
         scaling: float | None,
-        window: int | None,
+        sight: _Sight,
     ) -> Tensor:
         output = scaled_dot_product_attention(
             queries.transpose(0, 1)[None],
             keys[chunk.slot, :, : chunk.end][None],
             values[chunk.slot, :, : chunk.end][None],
-            attn_mask=self._chunk_mask(chunk, window, queries.dtype),
+            attn_mask=self._chunk_mask(chunk, sight, queries.dtype),
             scale=scaling,
             enable_gqa=True,
         )
         return output[0].transpose(0, 1)
 
-    def _block_mask(self, window: int | None, group: int, dtype: torch.dtype) -> Tensor:
-        key = (window, group, -1)
+    def _block_mask(self, sight: _Sight, group: int, dtype: torch.dtype) -> Tensor:
+        key = (sight, group, -1)
         if key not in self._masks:
-            mask = _causal_mask(self._block_positions, self._block_length, window, dtype)
+            ends = None if sight[1] else self._laid_out(_tensor(self._block_ends, self._device))
+            mask = _mask(self._block_positions, ends, self._block_length, sight[0], dtype)
             self._masks[key] = mask.repeat(1, group, 1)[:, None]
         return self._masks[key]
 
-    def _chunk_mask(self, chunk: Chunk, window: int | None, dtype: torch.dtype) -> Tensor:
-        key = (window, chunk.start, chunk.end)
+    def _chunk_mask(self, chunk: Chunk, sight: _Sight, dtype: torch.dtype) -> Tensor:
+        key = (sight, chunk.start, chunk.end)
         if key not in self._masks:
             positions = torch.arange(chunk.start, chunk.end, device=self._device)
-            self._masks[key] = _causal_mask(positions, chunk.end, window, dtype)
+            ends = None if sight[1] else torch.full_like(positions, chunk.end)
+            self._masks[key] = _mask(positions, ends, chunk.end, sight[0], dtype)
         return self._masks[key]
 
 
@@ -187,10 +195,15 @@ def recent_of_slots(slots: Tensor, positions: Tensor, slot_positions: int) -> Re
     return RecentInputs(slots, positions, lambda slots, positions: slots * slot_positions + positions)
 
 
-def _causal_mask(positions: Tensor, length: int, window: int | None, dtype: torch.dtype) -> Tensor:
-    """[..., length]: 0 where a query at a position sees a key, else -inf. A window counts itself."""
+def _mask(
+    positions: Tensor, ends: Tensor | None, length: int, window: int | None, dtype: torch.dtype
+) -> Tensor:
+    """[..., length]: 0 where a query at a position sees a key, else -inf. A window counts itself.
+
+    It sees the keys before its `ends`, or up to itself.
+    """
     keys = torch.arange(length, device=positions.device)
-    hidden = keys > positions[..., None]
+    hidden = keys > positions[..., None] if ends is None else keys >= ends[..., None]
     if window is not None:
         hidden |= keys <= positions[..., None] - window
     return torch.zeros(hidden.shape, dtype=dtype, device=positions.device).masked_fill_(hidden, -torch.inf)

@@ -76,6 +76,11 @@ def layer_index(module: nn.Module) -> int:
     return cast(int, module.layer_idx)
 
 
+def is_causal(module: nn.Module) -> bool:
+    """Whether a token sees none after it; else it sees all of its chunk, as in a block that is drafted."""
+    return getattr(module, "is_causal", True) is not False
+
+
 class Layout(Attends, Protocol):
     """One forward pass over chunks: where each token is written, and what it sees."""
 
@@ -107,6 +112,10 @@ class Cache(Protocol):
 
     def reserve(self, chunks: Sequence[Chunk]) -> None:
         """Make room for what a pass writes, and count it as held; raises CacheFull before any change."""
+        ...
+
+    def write(self, layer: int, slots: Tensor, positions: Tensor, key: Tensor, value: Tensor) -> None:
+        """Keys and values [T, H_kv, D] of one layer to places [T] that room was made for."""
         ...
 
     def layout(self, chunks: Sequence[Chunk]) -> Layout:

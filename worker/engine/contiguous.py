@@ -6,6 +6,7 @@ Smaller pages would have to be gathered for each step, and a copied prefix costs
 from collections.abc import Mapping, Sequence
 
 import torch
+from torch import Tensor
 
 from worker.engine.attention import Pass
 from worker.engine.cache import CacheFull, Chunk, LayerShape, Layout, bytes_per_token
@@ -56,6 +57,10 @@ class ContiguousCache:
             self._grow(*self._extent(ends))
         for slot, end in ends.items():
             self._held[slot] = max(self._held[slot], end)
+
+    def write(self, layer: int, slots: Tensor, positions: Tensor, key: Tensor, value: Tensor) -> None:
+        self.keys[layer][slots, :, positions] = key
+        self.values[layer][slots, :, positions] = value
 
     def layout(self, chunks: Sequence[Chunk]) -> Layout:
         if self._kernels:

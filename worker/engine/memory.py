@@ -14,6 +14,8 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from worker.engine.convolution import is_short_convolution, width_of
+from worker.engine.dspark.loading import describe_drafter
+from worker.engine.dspark.network import DSparkNetwork
 from worker.engine.errors import EngineError, OutOfMemory
 from worker.engine.loading import draft_source, load_config, name_of, resolve_context_limit
 from worker.engine.quantizing import check_quantization, weight_bytes
@@ -48,8 +50,11 @@ def check_fits(pair: Pair, available: int | None = None) -> MemoryEstimate:
     """
     free = available_memory(pair.device) if available is None else available
     target = _measure(pair.target, pair, pair.context_limit)
-    draft_model = draft_source(pair)
-    draft = _measure(draft_model, pair, None) if draft_model else _Needs(0, 0, 0)
+    draft = _Needs(0, 0, 0)
+    if draft_model := draft_source(pair):
+        draft = _measure(draft_model, pair, None)
+    elif pair.method == "dspark":
+        draft = _measure_drafter(pair, target.context_limit)
     weights = target.weights + draft.weights
     limit = _cache_limit(pair.kv_cache, max(0, free - weights))
     tokens = min(
@@ -128,6 +133,22 @@ def _measure(source: ModelSource, pair: Pair, context_limit: int | None) -> _Nee
         weights=weight_bytes(model, pair.quantization, width),
         cache_per_token=(2 * attending * heads * head_dim + sum(convolutions)) * width,
         context_limit=resolve_context_limit(source, config, context_limit),
+    )
+
+
+def _measure_drafter(pair: Pair, context_limit: int) -> _Needs:
+    """The embeddings are the target's, and so is the head unless only some of its rows are taken."""
+    config = describe_drafter(pair)
+    with torch.device("meta"):
+        network = DSparkNetwork(config)
+    shared = network.embed_tokens.weight.numel()
+    if config.draft_vocab_size == config.vocab_size:
+        shared += network.lm_head.weight.numel()
+    width = cast(int, getattr(torch, pair.dtype).itemsize)
+    return _Needs(
+        weights=(sum(parameter.numel() for parameter in network.parameters()) - shared) * width,
+        cache_per_token=2 * config.num_layers * config.num_kv_heads * config.head_dim * width,
+        context_limit=context_limit,
     )
 
 

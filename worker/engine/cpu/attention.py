@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from worker.engine.attention import Buffers, Pass, recent_of_slots
-from worker.engine.cache import Chunk, layer_index
+from worker.engine.cache import Chunk, is_causal, layer_index
 from worker.engine.cpu.kernels import Kernels
 from worker.engine.recent import RecentInputs
 
@@ -60,7 +60,8 @@ class CompiledPass:
         if len(self._table):
             scale = key_dim**-0.5 if scaling is None else scaling
             self._kernels.attend(
-                _rows(query), _rows(key), _rows(value), keys, values, self._table, scale, window, output
+                *(_rows(query), _rows(key), _rows(value), keys, values, self._table, scale, window, output),
+                is_causal=is_causal(module),
             )
         if self._long is not None:
             some = self._long_tokens

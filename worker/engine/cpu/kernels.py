@@ -43,6 +43,7 @@ class _Attention(Structure):
         ("key_dim", c_int64),
         ("value_dim", c_int64),
         ("window", c_int64),
+        ("whole", c_int64),
         ("scale", c_float),
     ]
 
@@ -107,10 +108,13 @@ class Kernels:
         scale: float,
         window: int | None,
         output: Tensor,
+        *,
+        is_causal: bool = True,
     ) -> None:
         """Store keys and values [H_kv, T, D] in the layer's cache; the output [T, H, D] of chunks' queries.
 
-        `chunks` is int64 [N, 4]: slot, start, offset in the pass, length.
+        `chunks` is int64 [N, 4]: slot, start, offset in the pass, length. If not causal, a query sees its
+        whole chunk.
         """
         call = _Attention(
             query.data_ptr(),
@@ -130,6 +134,7 @@ class Kernels:
             keys.shape[3],
             values.shape[3],
             window or 0,
+            not is_causal,
             scale,
         )
         self._attend(byref(call))

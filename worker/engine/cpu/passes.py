@@ -45,6 +45,7 @@ class LayerParts:
     down: PanelProduct
     window: int | None
     scale: float
+    is_causal: bool = True
 
 
 class _Layer(Structure):
@@ -60,6 +61,7 @@ class _Layer(Structure):
         ("gate_up", Weights),
         ("down", Weights),
         ("window", c_int64),
+        ("whole", c_int64),
         ("scale", c_float),
     ]
 
@@ -132,7 +134,11 @@ def _layer(parts: LayerParts) -> _Layer:
     norms = (parts.attention_norm, parts.mlp_norm, parts.query_norm, parts.key_norm)
     products = (parts.qkv, parts.output, parts.gate_up, parts.down)
     return _Layer(
-        *map(_address, norms), *(product.weights for product in products), parts.window or 0, parts.scale
+        *map(_address, norms),
+        *(product.weights for product in products),
+        parts.window or 0,
+        not parts.is_causal,
+        parts.scale,
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import torch
+from torch import Tensor
 
 from worker.engine.cache import Chunk, LayerShape, Layout, bytes_per_token
 from worker.engine.cuda.gathered import GatheredPass
@@ -49,6 +50,11 @@ class PagedCache:
 
     def reserve(self, chunks: Sequence[Chunk]) -> None:
         self.pages.grow({chunk.slot: chunk.end for chunk in chunks})
+
+    def write(self, layer: int, slots: Tensor, positions: Tensor, key: Tensor, value: Tensor) -> None:
+        self.store.follow(self.pages)
+        places = self.store.places(slots, positions)
+        self.store.write(layer, places, key.transpose(0, 1)[None], value.transpose(0, 1)[None])
 
     def layout(self, chunks: Sequence[Chunk]) -> Layout:
         self.store.follow(self.pages)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
 
-from worker.engine.cache import Chunk, LayerShape, layer_index
+from worker.engine.cache import Chunk, LayerShape, is_causal, layer_index
 from worker.engine.cuda.store import PageStore
 from worker.engine.recent import RecentInputs
 from worker.engine.transfer import to_device
@@ -105,7 +105,7 @@ class VarlenPass:
             self._longest,
             self._most_keys,
             scale=scaling,
-            window_size=self._visible(window),
+            window_size=self._visible(window, is_causal(module)),
             enable_gqa=True,
             seqused_k=self._lengths,
             block_table=self._tables,
@@ -117,9 +117,10 @@ class VarlenPass:
     def recent(self, module: nn.Module, inputs: Tensor, length: int) -> Tensor:
         return self._recent.update(self._store.keys[layer_index(module)], inputs, length)
 
-    def _visible(self, window: int | None) -> tuple[int, int]:
+    def _visible(self, window: int | None, is_causal: bool) -> tuple[int, int]:
         """Keys (before, after) a query's own that it sees, -1 for all. Our windows count the query's own."""
+        after = 0 if is_causal else -1  # -1: to the end of the row's keys, which its chunk is
         if window is not None:
-            return window - 1, 0
+            return window - 1, after
         # One query a row sees all its keys; said so, the heads that share keys are computed together.
-        return (-1, -1) if self._longest == 1 else (-1, 0)
+        return (-1, -1) if self._longest == 1 else (-1, after)

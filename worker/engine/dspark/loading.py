@@ -4,7 +4,8 @@ from pathlib import Path
 
 from huggingface_hub import snapshot_download
 
-from worker.engine.dspark.checkpoints import TargetFacts, load_network
+from worker.engine.dspark.checkpoints import TargetFacts, load_network, read_config
+from worker.engine.dspark.config import DSparkConfig
 from worker.engine.dspark.network import DSparkNetwork
 from worker.engine.errors import EngineError, ModelLoadError
 from worker.engine.loading import LoadedModel, name_of
@@ -16,16 +17,27 @@ _FILES = ("config.json", "*.safetensors", "*.safetensors.index.json")
 
 def load_drafter(pair: Pair, target: LoadedModel) -> DSparkNetwork:
     """The network of a pair of method "dspark"; raises EngineError if it cannot draft for this target."""
-    if pair.draft is None:
-        raise EngineError("method dspark needs a trained drafter: name one as the pair's `draft`")
-    name = name_of(pair.draft)
-    network = load_network(folder_of(pair.draft), TargetFacts.of(target), name)
+    source = _source(pair)
+    name = name_of(source)
+    network = load_network(folder_of(source), TargetFacts.of(target), name)
     if pair.gamma > network.config.block_size:
         raise ModelLoadError(
             f"the pair's gamma is {pair.gamma}, but the drafter {name} was trained to propose "
             f"{network.config.block_size} tokens: lower it"
         )
     return network
+
+
+def describe_drafter(pair: Pair) -> DSparkConfig:
+    """What the drafter of a pair of method "dspark" is made of, before its weights are loaded."""
+    source = _source(pair)
+    return read_config(folder_of(source), name_of(source))
+
+
+def _source(pair: Pair) -> ModelSource:
+    if pair.draft is None:
+        raise EngineError("method dspark needs a trained drafter: name one as the pair's `draft`")
+    return pair.draft
 
 
 def folder_of(source: ModelSource) -> Path:

@@ -21,16 +21,20 @@ def kernels(dtype: torch.dtype) -> Kernels:
     return found
 
 
-def expected(query: Tensor, keys: Tensor, values: Tensor, start: int, window: int | None) -> Tensor:
+def expected(
+    query: Tensor, keys: Tensor, values: Tensor, start: int, window: int | None, is_causal: bool = True
+) -> Tensor:
     """Of [H, T, D] over a slot [H_kv, P, D], in float64."""
-    positions = torch.arange(start, start + query.shape[1])[:, None]
-    seen = torch.arange(keys.shape[1]) <= positions
+    end = start + query.shape[1]
+    positions = torch.arange(start, end)[:, None]
+    seen = torch.arange(keys.shape[1]) <= (positions if is_causal else torch.full_like(positions, end - 1))
     if window is not None:
         seen &= torch.arange(keys.shape[1]) > positions - window
     arguments = (x.double()[None] for x in (query, keys, values))
     return scaled_dot_product_attention(*arguments, attn_mask=seen, scale=0.2, enable_gqa=True)[0]
 
 
+@pytest.mark.parametrize("is_causal", [True, False], ids=["causal", "whole"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "key_dim", "value_dim", "window"),
@@ -46,7 +50,13 @@ def expected(query: Tensor, keys: Tensor, values: Tensor, start: int, window: in
     ],
 )
 def test_ragged_rows_equal_torchs_attention(
-    dtype: torch.dtype, heads: int, kv_heads: int, key_dim: int, value_dim: int, window: int | None
+    dtype: torch.dtype,
+    heads: int,
+    kv_heads: int,
+    key_dim: int,
+    value_dim: int,
+    window: int | None,
+    is_causal: bool,
 ):
     torch.manual_seed(heads)
     tokens = sum(length for _, length in ROWS)
@@ -60,14 +70,15 @@ def test_ragged_rows_equal_torchs_attention(
     slots = list(range(len(ROWS), 0, -1))  # the first slot is nobody's
 
     table = chunk_table(slots, ROWS)
-    kernels(dtype).attend(query, key, value, keys, values, torch.tensor(table), 0.2, window, output)
+    chunks = torch.tensor(table)
+    kernels(dtype).attend(query, key, value, keys, values, chunks, 0.2, window, output, is_causal=is_causal)
 
     for slot, start, offset, length in table:
         part = slice(offset, offset + length)
         for cache, old, new in ((keys, before[0], key), (values, before[1], value)):
             old[slot, :, start : start + length] = new[:, part]
             assert torch.equal(cache[slot], old[slot])
-        right = expected(query[:, part], keys[slot], values[slot], start, window).transpose(0, 1)
+        right = expected(query[:, part], keys[slot], values[slot], start, window, is_causal).transpose(0, 1)
         tolerance = 2e-6 if dtype == torch.float32 else 1e-2
         torch.testing.assert_close(output[part].double(), right, rtol=tolerance, atol=tolerance)
     assert torch.equal(keys[0], before[0][0])

@@ -26,6 +26,7 @@ struct Attention {
   const int64_t* chunks;        // [num_chunks, 4]: slot, start, offset of its first token in the pass, length
   int64_t num_chunks, kv_heads, group, positions, key_dim, value_dim;
   int64_t window;  // how many keys a query sees, itself included; 0: all before it
+  int64_t whole;   // not 0: and as well those after it in its chunk
   float scale;
 };
 
@@ -193,7 +194,7 @@ void attend_chunk(const Attention& c, int64_t index, int64_t kv_head, Scratch<T>
       int64_t q = i * c.group + g;
       copy_rows((const T*)c.query, c.query_strides, kv_head * c.group + g, offset + i, 1, c.key_dim,
                 s.queries.data() + q * c.key_dim);
-      s.spans[q] = {first, position + 1};
+      s.spans[q] = {first, c.whole ? start + length : position + 1};
     }
   }
   // Blocks start at multiples of their size, so that a query's sums do not depend on its neighbours.

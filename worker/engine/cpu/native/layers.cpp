@@ -15,7 +15,7 @@ struct Layer {
   const T *attention_norm, *mlp_norm;
   const T *query_norm, *key_norm;  // or none
   Weights<Kind> qkv, output, gate_up, down;
-  int64_t window;
+  int64_t window, whole;
   float scale;
 };
 
@@ -94,7 +94,7 @@ void attend_layer(const Pass<Kind>& p, const Layer<Kind>& l, int64_t index) {
   Strides strides = {width, dim};
   Attention call = {p.qkv,      keys,          values,       strides,     strides, strides, p.keys[index], p.values[index],
                     p.attended, p.chunks,      p.num_chunks, p.kv_heads,  group,   p.positions, dim,       dim,
-                    l.window,   l.scale};
+                    l.window,   l.whole,       l.scale};
   auto rotate_head = [&](T* head, const T* norm, int64_t token) {
     if (norm) rms_norm(head, norm, p.epsilon, dim, head);
     rotate(head, p.cosine + token * dim, p.sine + token * dim, dim, head);

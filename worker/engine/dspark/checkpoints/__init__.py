@@ -15,7 +15,7 @@ from worker.engine.dspark.config import DSparkConfig
 from worker.engine.dspark.network import DSparkNetwork
 from worker.engine.errors import ModelLoadError
 
-__all__ = ["TargetFacts", "load_network", "save_network"]
+__all__ = ["TargetFacts", "load_network", "read_config", "save_network"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,24 @@ def load_network(folder: Path, target: TargetFacts, name: str | None = None) -> 
     `name` is how messages call it: the folder's path unless given. Raises ModelLoadError.
     """
     name = name or str(folder)
-    fields = Fields.read(folder, name)
-    packaging = _packaging(fields, name)
-    config = packaging.read(fields)
+    packaging, config = _read(folder, name)
     check_target(config, target, name)
     tensors: dict[str, Tensor] = {}
     for key, tensor in read_tensors(folder, name).items():
         if (ours := packaging.tensor_name(key)) is not None:
             tensors[ours] = tensor
     return build_network(config, tensors, target, name)
+
+
+def read_config(folder: Path, name: str) -> DSparkConfig:
+    """What a drafter's config.json says, without its weights."""
+    return _read(folder, name)[1]
+
+
+def _read(folder: Path, name: str) -> tuple[_Packaging, DSparkConfig]:
+    fields = Fields.read(folder, name)
+    packaging = _packaging(fields, name)
+    return packaging, packaging.read(fields)
 
 
 def _packaging(fields: Fields, name: str) -> _Packaging:

@@ -50,10 +50,11 @@ def build_network(
         network = DSparkNetwork(config)
     dtype, device = target.embeddings.dtype, target.embeddings.device
     weights = {key: tensor.to(device, dtype) for key, tensor in tensors.items()}
-    weights.setdefault("embed_tokens.weight", target.embeddings)
-    if "lm_head.weight" not in weights:
-        is_whole = config.draft_vocab_size == config.vocab_size
-        weights["lm_head.weight"] = target.head if is_whole else target.head[token_ids.to(target.head.device)]
+    is_whole = config.draft_vocab_size == config.vocab_size
+    head = target.head if is_whole else target.head[token_ids.to(target.head.device)]
+    for key, table in (("embed_tokens.weight", target.embeddings), ("lm_head.weight", head)):
+        if key not in weights or torch.equal(weights[key], table):  # many store a copy: it is not kept twice
+            weights[key] = table
     _check_names(network.state_dict(), weights, name)
     network.load_state_dict(weights, assign=True)
     network.token_ids = token_ids.to(device)
