@@ -30,6 +30,9 @@ def test_a_sound_pair_is_described(pair: Pair) -> None:
     assert found.draft is not None
     assert found.draft.name == str(pair.draft.path)
     assert found.draft.tokens == 64
+    # float32; keys and values of 2 layers with 2 heads of 8; all weights but the target's embeddings.
+    assert found.memory.draft_cache == found.memory.cached_tokens * (2 * 2 * 2 * 8) * 4
+    assert found.memory.draft_weights == (found.draft.parameters - 320 * 32) * 4
 
 
 def test_a_drafter_on_the_hub_is_taken_at_its_revision(

@@ -34,6 +34,17 @@ def test_deepspec_with_tables_of_its_own(tmp_path: Path) -> None:
     assert torch.equal(loaded.lm_head.weight, network.lm_head.weight)
 
 
+def test_a_stored_copy_of_the_targets_tables_is_not_kept_twice(tmp_path: Path) -> None:
+    network, target = random_network(READ), target_facts()
+    network.use_tokens_of(target.embeddings, target.head)
+    write(tmp_path, DEEPSPEC, tensors_of(network, with_tables=True))
+
+    loaded = load_network(tmp_path, target)
+
+    assert loaded.embed_tokens.weight.data_ptr() == target.embeddings.data_ptr()
+    assert loaded.lm_head.weight.data_ptr() == target.head.data_ptr()
+
+
 def test_deepspec_without_a_markov_head_is_dflash(tmp_path: Path) -> None:
     config = DEEPSPEC | {"markov_rank": 0, "enable_confidence_head": False}
     del config["markov_head_type"], config["confidence_head_with_markov"]
