@@ -81,7 +81,7 @@ LIQUID = QWEN3 | {
     "rope_is_neox_style": False,
     "rope_theta": 10000000.0,
 }
-ZLAB = QWEN3 | {
+ZLAB: dict[str, Any] = QWEN3 | {
     "architectures": ["DFlashDraftModel"],
     "dflash_config": {"block_size": 16, "mask_token_id": 39, "target_layer_ids": [1, 2, 4]},
     "num_target_layers": LAYERS,

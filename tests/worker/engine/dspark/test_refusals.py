@@ -46,6 +46,7 @@ from worker.engine.errors import ModelLoadError
         (DEEPSPEC | {"mask_token_id": VOCAB}, "mask_token_id 40, outside its vocabulary of 40"),
         (DEEPSPEC | {"mask_token_id": None}, "does not say mask_token_id: an integer was expected"),
         (DEEPSPEC | {"block_size": "7"}, "block_size = '7': an integer was expected"),
+        (ZLAB | {"dflash_config": ZLAB["dflash_config"] | {"block_size": 1}}, "= 1: room for one proposal"),
         (DEEPSPEC | {"target_layer_ids": [1, 2, 5]}, r"taps the layers \[1, 2, 5\].*0 to 4 can be tapped"),
         (SPECULATORS | {"aux_hidden_state_layer_ids": [0, 2, 3]}, r"taps the layers \[-1, 1, 2\]"),
         (SPECULATORS | {"target_hidden_size": 32}, "target_hidden_size = 32.*hidden_size is 24"),

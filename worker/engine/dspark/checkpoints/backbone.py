@@ -32,7 +32,9 @@ def read_config(backbone: Fields, heads: Fields, trained: Trained) -> DSparkConf
     kind = heads.word("markov_head_type", "vanilla").lower()
     if kind not in ("vanilla", "gated", "rnn"):
         raise heads.refusal("markov_head_type", "vanilla, gated or rnn")
-    block = heads.integer("block_size")
+    gamma = heads.integer("block_size") - (not trained.anchor_predicts)
+    if gamma < 1:
+        raise heads.refusal("block_size", "room for one proposal")
     vocab_size = layers.integer("vocab_size")
     width, num_heads = layers.integer("hidden_size"), layers.integer("num_attention_heads")
     return DSparkConfig(
@@ -45,7 +47,7 @@ def read_config(backbone: Fields, heads: Fields, trained: Trained) -> DSparkConf
         vocab_size=vocab_size,
         draft_vocab_size=heads.integer("draft_vocab_size", vocab_size),
         taps=trained.taps,
-        block_size=block if trained.anchor_predicts else block - 1,
+        block_size=gamma,
         mask_token_id=heads.integer("mask_token_id"),
         rope_theta=_rope_theta(layers),
         rope_interleaved=not heads.flag("rope_is_neox_style", True),
