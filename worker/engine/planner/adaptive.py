@@ -13,7 +13,9 @@ from worker.engine.planner.worth import Worth
 MARGIN = 0.01  # of gain, before anything is verified: estimates err, and the best of many is flattered
 PROBE_SHARE = 0.005  # of the time goes into asking for rows that would not be asked for
 PROBE_STEPS = 100  # without verifying anything, or without plain decoding, and one step does
-_NEXT_TO_NOTHING = 0.004  # a drafter that takes less of a step is always asked, and to the full depth
+_NEXT_TO_NOTHING = 0.004  # a drafter that takes less of a step is asked for all rows, to the full depth
+# But planning takes 1 to 2% of a step, too: where what was proposed brings less, each fourth step asks.
+_TOO_LITTLE, _SELDOM = 0.01, 4
 
 
 class AdaptivePlanner:
@@ -30,7 +32,7 @@ class AdaptivePlanner:
         self._draft_costs = DraftCosts()
         self._worth = Worth()
         self._savings = 0.0  # seconds that may go into probes
-        self._since_plain = self._since_verified = 0
+        self._since_plain = self._since_verified = self._since_asked = 0
         self._asked: list[int] = []  # of this step's rows, by index
         self._depth = gamma
         self._verified = 0
@@ -43,7 +45,8 @@ class AdaptivePlanner:
         times = self.costs.times(len(rows), len(rows) * self._gamma)
         everyone = self._draft_costs.seconds(len(rows), self._gamma)
         if everyone <= _NEXT_TO_NOTHING * times[0]:
-            self._asked = list(range(len(rows)))
+            if self._worth.of_pair(len(rows)) >= _TOO_LITTLE or self._since_asked >= _SELDOM - 1:
+                self._asked = list(range(len(rows)))
         else:
             self._depth = self._best_depth(len(rows), times)
             self._asked = self._worth_asking(rows, float(times[0]))
@@ -65,6 +68,7 @@ class AdaptivePlanner:
     def observe(self, num_rows: int, step_seconds: float) -> None:
         self.costs.observe(num_rows, self._verified, step_seconds)
         self._since_plain = 0 if self._verified == num_rows else self._since_plain + 1
+        self._since_asked = 0 if self._asked else self._since_asked + 1
         self._savings += PROBE_SHARE * step_seconds
 
     def expected(self, row: Stream, draft: Draft) -> float:

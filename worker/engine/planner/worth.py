@@ -31,8 +31,12 @@ class Worth:
             weight, total = self._rows.get(row, (0.0, 0.0))
             self._rows[row] = weight * _ROW_FORGETS + 1, total * _ROW_FORGETS + gain
 
+    def of_pair(self, in_flight: int) -> float:
+        """A row's gain in a step, at so many rows."""
+        return self._pair[bucket(in_flight)]
+
     def estimate(self, in_flight: int, rows: Sequence[Stream]) -> Floats:
-        prior = self._pair[bucket(in_flight)]
+        prior = self.of_pair(in_flight)
         known = [self._rows.get(row, (0.0, 0.0)) for row in rows]
         return np.array([(total + prior * _ROW_WEIGHT) / (weight + _ROW_WEIGHT) for weight, total in known])
 
