@@ -32,6 +32,7 @@ class DSparkConfig:
     unwindowed: frozenset[int] = frozenset()  # layers that see all the same
     is_causal: bool | None = False  # within the block; None: in layers with a window alone
     anchor_predicts: bool = True  # the block's first output is a proposal; else only those of the masks
+    feeds_last_feature: bool = False  # into a block: what precedes the anchor; no public drafter does
     num_target_layers: int | None = None  # of the target it was trained for, where the checkpoint says so
     target: str | None = None  # the name of the target it was trained for, where the checkpoint says so
 

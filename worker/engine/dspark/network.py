@@ -31,6 +31,7 @@ class DSparkNetwork(nn.Module):
         self.norm = nn.RMSNorm(d, eps)
         self.embed_tokens = nn.Embedding(config.vocab_size, d)
         self.lm_head = nn.Linear(d, config.draft_vocab_size, bias=False)
+        self.start_proj = nn.Linear(2 * d, d, bias=False) if config.feeds_last_feature else None
         self.markov_head = MarkovHead(config) if config.markov_rank else None
         self.confidence_head = ConfidenceHead(config) if config.has_confidence else None
         # The target's id of each token of the draft vocabulary; on disk as an offset, `d2t`.
@@ -56,8 +57,18 @@ class DSparkNetwork(nn.Module):
         dtype = self.norm.weight.dtype
         return angles.cos().to(dtype), angles.sin().to(dtype)
 
+    def start(self, tokens: Tensor, last: Tensor) -> Tensor:
+        """What goes into the layers [..., T, d] for a block's tokens [..., T]: the anchor, then masks.
+
+        `last` [..., T, d] is the context of the position before the block's anchor, for each of its tokens.
+        """
+        embedded = self.embed_tokens(tokens)
+        if self.start_proj is None:
+            return embedded
+        return self.start_proj(torch.cat([embedded, last], dim=-1))
+
     def forward(self, embedded: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
-        """H [..., T, d] of a block's embedded tokens [..., T, d]: the anchor's, then masks'."""
+        """H [..., T, d] of a block's tokens, as they start [..., T, d]."""
         x = embedded
         for index, layer in enumerate(self._layers):
             x = layer(x, rotation, partial(attend, index))

@@ -60,6 +60,7 @@ def read_config(backbone: Fields, heads: Fields, trained: Trained) -> DSparkConf
         unwindowed=unwindowed,
         is_causal=trained.is_causal,
         anchor_predicts=trained.anchor_predicts,
+        feeds_last_feature=heads.flag("feeds_last_feature", False),
         num_target_layers=trained.num_target_layers,
         target=trained.target,
     )

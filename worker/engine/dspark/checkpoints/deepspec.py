@@ -84,6 +84,7 @@ def _describe(config: DSparkConfig, dtype: torch.dtype, target_name: str) -> dic
         "draft_vocab_size": config.draft_vocab_size,
         "rope_is_neox_style": not config.rope_interleaved,
         "sample_from_anchor": config.anchor_predicts,
+        "feeds_last_feature": config.feeds_last_feature,
         "is_causal": config.is_causal,
         "sliding_window_non_causal": config.is_causal is not None,
         "target_name": target_name,
