@@ -192,23 +192,57 @@ def bench(
 @click.option(
     "--max-tokens", default=128, show_default=True, type=click.IntRange(min=2), help="Of a response."
 )
+@click.option(
+    "--gamma", default=5, show_default=True, type=click.IntRange(1, 16), help="Tokens that it drafts at once."
+)
+@click.option(
+    "--draft-vocab",
+    default=16_384,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Tokens that it can propose: the most frequent ones. Fewer are faster.",
+)
+@click.option(
+    "--epochs",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="How often it learns from each response token.",
+)
+@click.option(
+    "--minutes",
+    default=float("inf"),
+    type=click.FloatRange(min=0, min_open=True),
+    help="Training ends after so many, if its epochs have not.  [default: no limit]",
+)
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @_says_why
-def distill(pair: str | None, prompts: Path, output: Path, tokens: int, max_tokens: int, device: str) -> None:
+def distill(
+    pair: str | None,
+    prompts: Path,
+    output: Path,
+    tokens: int,
+    max_tokens: int,
+    gamma: int,
+    draft_vocab: int,
+    epochs: float,
+    minutes: float,
+    device: str,
+) -> None:
     """Train a drafter for a pair's target, on what the target itself answers to your prompts.
 
-    The folder can be begun once and continued: what was captured and trained is not done again.
+    The output folder keeps what was captured and a checkpoint: the same command again continues.
 
     \b
     Example:
-      worker distill --prompts prompts.jsonl --output drafter
+      worker distill --prompts prompts.jsonl --output drafter --minutes 60
     """
     from worker.distill.command import Options
     from worker.distill.command import distill as train
     from worker.wire.settings import WireSettings
 
     pair = pair or WireSettings().default_pair
-    train(Options(pair, prompts, output, tokens, max_tokens, device))
+    train(Options(pair, prompts, output, tokens, max_tokens, gamma, draft_vocab, epochs, minutes, device))
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def capture(
 ) -> Shards:
     """The texts of a folder, after prompts it has not seen were run until it has so many response tokens."""
     _check_recipe(recipe, folder)
-    known = Shards(folder)
+    known = Shards.read(folder)
     if (missing := tokens - known.response_tokens) > 0 and len(known) < len(prompts):
         seen = set(known.prompts)
         order = [place for place in range(len(prompts)) if place not in seen]
@@ -59,7 +59,7 @@ def capture(
         sampling = Sampling(max_tokens=recipe.max_tokens)
         requests = (Request(i, token_ids(prompts[i], engine.tokenizer), sampling) for i in order)
         generate(engine, capturing, requests, ShardWriter(folder), missing, say)
-    return Shards(folder)
+    return Shards.read(folder)
 
 
 def _plain(pair: Pair) -> Pair:

@@ -1,8 +1,8 @@
 """Captured texts on disk: one safetensors file for some hundred of them, read through the page cache."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, overload
 
 import torch
 from safetensors import safe_open
@@ -50,22 +50,30 @@ class ShardWriter:
         unfinished.replace(self._folder / f"texts-{number:05}.safetensors")
 
 
-class Shards:
-    """All texts of a folder, by their order there."""
+class Shards(Sequence[Text]):
+    """Texts of a folder, read when they are asked for."""
 
-    def __init__(self, folder: Path) -> None:
-        self._files = [_Shard(file) for file in _files(folder)]
-        self._places = [(shard, index) for shard in self._files for index in range(len(shard.prompts))]
+    def __init__(self, places: "Sequence[tuple[_Shard, int]]", with_features: bool = True) -> None:
+        self._places = places
+        self._with_features = with_features
+
+    @classmethod
+    def read(cls, folder: Path) -> "Shards":
+        shards = [_Shard(file) for file in _files(folder)]
+        return cls([(shard, index) for shard in shards for index in range(len(shard.prompts))])
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def __getitem__(self, index: int) -> Text:
+    @overload
+    def __getitem__(self, index: int) -> Text: ...
+    @overload
+    def __getitem__(self, index: slice) -> "list[Text]": ...
+    def __getitem__(self, index: int | slice) -> "Text | list[Text]":
+        if isinstance(index, slice):
+            return [shard.text(place, self._with_features) for shard, place in self._places[index]]
         shard, place = self._places[index]
-        return shard.text(place)
-
-    def __iter__(self) -> Iterator[Text]:
-        return (shard.text(place) for shard, place in self._places)
+        return shard.text(place, self._with_features)
 
     @property
     def prompts(self) -> list[int]:
@@ -74,12 +82,20 @@ class Shards:
 
     @property
     def response_tokens(self) -> int:
-        return sum(sum(shard.lengths) - sum(shard.prompt_lengths) for shard in self._files)
+        return sum(end - prompt for prompt, end in self.sizes)
 
     @property
-    def responses(self) -> Tensor:
-        """The tokens of all responses, without their distributions and features: [N], int32."""
-        return torch.cat([shard.responses() for shard in self._files])
+    def sizes(self) -> list[tuple[int, int]]:
+        """Of each text: the tokens of its prompt, and all its tokens."""
+        return [(shard.prompt_lengths[place], shard.lengths[place]) for shard, place in self._places]
+
+    def chosen(self, wanted: Callable[[int], bool]) -> "Shards":
+        """Those whose prompts' places are wanted."""
+        return Shards([(shard, place) for shard, place in self._places if wanted(shard.prompts[place])])
+
+    def without_features(self) -> "Shards":
+        """The same texts with none, which are most of what there is to read."""
+        return Shards(self._places, with_features=False)
 
 
 class _Shard:
@@ -93,20 +109,16 @@ class _Shard:
         self._features = _starts([length - 1 for length in self.lengths])
         self._responses = _starts([a - b for a, b in zip(self.lengths, self.prompt_lengths, strict=True)])
 
-    def text(self, place: int) -> Text:
+    def text(self, place: int, with_features: bool) -> Text:
+        features = self._slice("features", self._features, place) if with_features else torch.empty(0)
         return Text(
             prompt=self.prompts[place],
             tokens=self._slice("tokens", self._tokens, place),
             prompt_tokens=self.prompt_lengths[place],
-            features=self._slice("features", self._features, place),
+            features=features,
             top_ids=self._slice("top_ids", self._responses, place),
             top_probs=self._slice("top_probs", self._responses, place),
         )
-
-    def responses(self) -> Tensor:
-        tokens = cast(Tensor, self._data.get_tensor("tokens"))
-        ends = zip(self._tokens, self.prompt_lengths, self._tokens[1:], strict=False)
-        return torch.cat([tokens[start + prompt : end] for start, prompt, end in ends])
 
     def _numbers(self, name: str) -> list[int]:
         return cast(list[int], self._data.get_tensor(name).tolist())

@@ -1,0 +1,113 @@
+"""Anchors in an order of their own for each epoch, and what a training step needs of them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from worker.distill.text import Text
+
+ANCHORS_PER_TEXT = 32  # in a step: they share the text's keys and values
+ANCHORS_PER_STEP = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Some anchors of a text."""
+
+    text: int
+    anchors: tuple[int, ...]  # positions of response tokens; at least one more token follows
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """B texts' contexts side by side, A anchors of each, G slots an anchor.
+
+    A slot's token is what the drafter is to propose there, and its distribution is the target's.
+    """
+
+    features: Tensor  # [C, m * d]: positions before the last anchor of each text, one text after another
+    positions: Tensor  # [C]
+    places: Tensor  # [B, T]: of each text's position among the C
+    seen: Tensor  # [B, A]: how many positions each anchor sees; 0: no anchor
+    inputs: Tensor  # [B, A]: the anchor tokens
+    previous: Tensor  # [B, A, G]: the token before each slot's
+    tokens: Tensor  # [B, A, G]; -1: none
+    top_ids: Tensor  # [B, A, G, TOP]; the target's vocabulary
+    top_probs: Tensor  # [B, A, G, TOP]
+
+    def to(self, device: torch.device) -> "Batch":
+        return Batch(*(getattr(self, part.name).to(device) for part in fields(self)))
+
+    @property
+    def num_anchors(self) -> int:
+        return int((self.seen > 0).sum())
+
+
+def plan_epoch(lengths: Sequence[tuple[int, int]], seed: int) -> list[list[Visit]]:
+    """Every anchor once. `lengths`: of each text's prompt, and of all of it, in tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    visits: list[Visit] = []
+    for text, (prompt, end) in enumerate(lengths):
+        anchors: list[int] = (prompt + torch.randperm(max(end - 1 - prompt, 0), generator=generator)).tolist()
+        for start in range(0, len(anchors), ANCHORS_PER_TEXT):
+            visits.append(Visit(text, tuple(sorted(anchors[start : start + ANCHORS_PER_TEXT]))))
+    order: list[int] = torch.randperm(len(visits), generator=generator).tolist()
+    return list(_grouped([visits[place] for place in order]))
+
+
+def _grouped(visits: Sequence[Visit]) -> Iterator[list[Visit]]:
+    group: list[Visit] = []
+    for visit in visits:
+        group.append(visit)
+        if sum(len(one.anchors) for one in group) >= ANCHORS_PER_STEP:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def make_batch(texts: Sequence[Text], anchors: Sequence[Sequence[int]], gamma: int) -> Batch:
+    """Of some texts, and anchors of each."""
+    ends = [max(chosen) for chosen in anchors]
+    offsets = [sum(ends[:index]) for index in range(len(ends))]
+    longest = torch.arange(max(ends))
+    places = torch.stack(
+        [offset + longest.clamp(max=end - 1) for offset, end in zip(offsets, ends, strict=True)]
+    )
+    most = max(len(chosen) for chosen in anchors)
+    parts = [_slots(text, chosen, most, gamma) for text, chosen in zip(texts, anchors, strict=True)]
+    seen, inputs, previous, tokens, top_ids, top_probs = (
+        torch.stack(column) for column in zip(*parts, strict=True)
+    )
+    return Batch(
+        features=torch.cat([text.features[:end] for text, end in zip(texts, ends, strict=True)]),
+        positions=torch.cat([torch.arange(end) for end in ends]),
+        places=places,
+        seen=seen,
+        inputs=inputs,
+        previous=previous,
+        tokens=tokens,
+        top_ids=top_ids,
+        top_probs=top_probs,
+    )
+
+
+def _slots(text: Text, anchors: Sequence[int], most: int, gamma: int) -> tuple[Tensor, ...]:
+    """One text's part of a batch, padded to so many anchors."""
+    seen = torch.zeros(most, dtype=torch.int64)
+    seen[: len(anchors)] = torch.tensor(anchors)
+    all_tokens = text.tokens.long()
+    slots = seen[:, None] + torch.arange(1, gamma + 1)
+    exists = (seen[:, None] > 0) & (slots < len(all_tokens))
+    slots = slots.clamp(max=len(all_tokens) - 1)
+    response = (slots - text.prompt_tokens).clamp(min=0)
+    return (
+        seen,
+        all_tokens[seen],
+        all_tokens[(slots - 1).clamp(min=0)],
+        torch.where(exists, all_tokens[slots], -1),
+        text.top_ids[response].long(),
+        text.top_probs[response].float(),
+    )

@@ -1,0 +1,59 @@
+"""What the responses say of tokens alone: which to draft from, and which tend to follow which."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from worker.distill.text import Text
+
+_FOLLOWERS = 8  # of each distribution, the most probable: what could have followed counts by its probability
+_ROUNDS = 3  # of subspace iteration
+
+
+def draft_vocabulary(texts: Iterable[Text], vocab_size: int, size: int) -> Tensor:
+    """The `size` tokens that the target expected most often, ascending; among equals the lower id."""
+    expected = torch.zeros(vocab_size)
+    for text in texts:
+        expected.index_add_(0, text.top_ids.flatten(), text.top_probs.flatten().float())
+    return expected.sort(descending=True, stable=True).indices[:size].sort().values
+
+
+def bigram_counts(texts: Iterable[Text], draft_ids: Tensor, vocab_size: int) -> Tensor:
+    """Sparse [V, V_d]: how often a token is expected after another one, in responses."""
+    place = torch.full((vocab_size,), -1)
+    place[draft_ids] = torch.arange(len(draft_ids))
+    indices: list[Tensor] = []
+    weights: list[Tensor] = []
+    for text in texts:
+        before = text.tokens[text.prompt_tokens - 1 : -1].long()[:, None].expand(-1, _FOLLOWERS)
+        after = place[text.top_ids[:, :_FOLLOWERS].long()]
+        known = after >= 0
+        indices.append(torch.stack([before[:, : after.shape[1]][known], after[known]]))
+        weights.append(text.top_probs[:, :_FOLLOWERS][known].float())
+    shape = (vocab_size, len(draft_ids))
+    return torch.sparse_coo_tensor(torch.cat(indices, dim=1), torch.cat(weights), shape).coalesce()
+
+
+def markov_factors(counts: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor]:
+    """W1 [V, r] and W2 [V_d, r], whose product is closest to the bigrams' pointwise mutual information.
+
+    Negative information is left out, and that of rare bigrams discounted. By randomised subspace iteration.
+    """
+    rows, columns = counts.indices()
+    values = counts.values()
+    before = torch.zeros(counts.shape[0]).index_add_(0, rows, values)
+    after = torch.zeros(counts.shape[1]).index_add_(0, columns, values)
+    information = (values * values.sum() / (before[rows] * after[columns])).log().clamp(min=0)
+    information = information * values / (values + 1)
+    matrix = torch.sparse_coo_tensor(counts.indices(), information, counts.shape).coalesce()
+    matrix, transposed = matrix.to_sparse_csr(), matrix.t().to_sparse_csr()
+    generator = torch.Generator().manual_seed(seed)
+    basis = torch.randn(counts.shape[1], min(rank + 16, *counts.shape), generator=generator)
+    for _ in range(_ROUNDS):
+        basis = torch.linalg.qr(transposed @ (matrix @ basis)).Q
+    left, scale, right = torch.linalg.svd(matrix @ basis, full_matrices=False)
+    root = scale[:rank].sqrt()
+    w1, w2 = left[:, :rank] * root, (basis @ right.t())[:, :rank] * root
+    missing = max(rank - len(root), 0)
+    return torch.nn.functional.pad(w1, (0, missing)), torch.nn.functional.pad(w2, (0, missing))
