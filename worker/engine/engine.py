@@ -17,7 +17,18 @@ from worker.engine.constraints import Constraints, make_constraints
 from worker.engine.deciding import decide
 from worker.engine.defaults import generation_defaults, unserved_defaults
 from worker.engine.detokenizer import Detokenizer, TokenDecoder
-from worker.engine.drafters import Drafter, DraftModel, GuardedDrafter, taps_of, weightless_drafter
+from worker.engine.drafters import (
+    Drafter,
+    DraftModel,
+    DSparkDrafter,
+    GuardedDrafter,
+    LookupFirst,
+    PromptLookup,
+    taps_of,
+    weightless_drafter,
+)
+from worker.engine.dspark.cached import CachedNetwork, layer_shapes
+from worker.engine.dspark.loading import load_drafter
 from worker.engine.errors import EngineError
 from worker.engine.grammar import GrammarError, Grammars
 from worker.engine.loading import LoadedModel, draft_source, load_model
@@ -59,11 +70,21 @@ class Engine:
         self.generation_defaults = generation_defaults(loaded.generation_config)
         self.unserved_defaults = unserved_defaults(loaded.generation_config)
         self._decoder = TokenDecoder(loaded.tokenizer)
+        network = load_drafter(pair, loaded) if pair.method == "dspark" and drafter is None else None
         self._target = CachedModel(
-            loaded, pair.max_rows, self.context_limit, memory.target_cache, taps_of(drafter)
+            loaded,
+            pair.max_rows,
+            self.context_limit,
+            memory.target_cache + (memory.draft_cache if network else 0),  # they lie together
+            network.config.taps if network else taps_of(drafter),
+            layer_shapes(network.config) if network else (),
         )
         self._grammars = Grammars(loaded.tokenizer, self._target.vocab_size, self.eos_ids)
         self._planner = planner or make_planner(pair, self._target)
+        if network is not None:
+            cached = CachedNetwork(network, self._target.cache, self._target.num_layers, self.context_limit)
+            network_drafter = DSparkDrafter(cached, self._target.vocab_size)
+            drafter = LookupFirst(PromptLookup(), network_drafter, self._planner.expected)
         drafter = drafter or _make_drafter(
             pair, loaded, self._target.vocab_size, self._planner, memory.draft_cache
         )

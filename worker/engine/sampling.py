@@ -30,19 +30,26 @@ class Draw(NamedTuple):
     position: int  # of the token in the output, from 0
 
 
-def choose(logits: Tensor, draws: Sequence[Draw], candidates: int = CANDIDATES) -> Tensor:
-    """One token for each row of logits [N, V]; int64 [N]."""
+def choose(
+    logits: Tensor, draws: Sequence[Draw], candidates: int = CANDIDATES, token_ids: Tensor | None = None
+) -> Tensor:
+    """One token for each row of logits [N, V]; int64 [N]. `token_ids` [V]: the columns', if not in order."""
     highest, tokens = logits.max(dim=-1, keepdim=True)  # four times faster than argmax on the CPU
     tokens = tokens[:, 0]
     sampled = [index for index, draw in enumerate(draws) if draw.sampling.temperature > 0]
     if sampled:
         some = to_device(torch.tensor(sampled), logits.device)
         chosen_draws = [draws[index] for index in sampled]
-        tokens[some] = _sample(logits[some], highest[some], chosen_draws, candidates)
+        tokens[some] = _sample(logits[some], highest[some], chosen_draws, candidates, token_ids)
+    if token_ids is not None:
+        tokens = token_ids[tokens]
     return torch.where(highest[:, 0].isfinite(), tokens, NOT_FINITE)
 
 
-def _sample(logits: Tensor, highest: Tensor, draws: Sequence[Draw], candidates: int) -> Tensor:
+def _sample(
+    logits: Tensor, highest: Tensor, draws: Sequence[Draw], candidates: int, token_ids: Tensor | None
+) -> Tensor:
+    """Columns; their noise is that of their tokens."""
     if logits.dtype not in (torch.float32, torch.float64):
         logits, highest = logits.float(), highest.float()
     keys, top_ks, reals = _parameters(draws, logits.device)
@@ -74,7 +81,8 @@ def _sample(logits: Tensor, highest: Tensor, draws: Sequence[Draw], candidates: 
 
     rest_weights = weights.scatter_(-1, top_tokens, 0.0)
     rest = torch.where(filters, 0.0, rest_weights.sum(-1, keepdim=True, dtype=torch.float64))
-    return _race(top_weights, top_tokens, rest[:, 0], rest_weights, keys)
+    names = top_tokens if token_ids is None else token_ids[top_tokens]
+    return _race(top_weights, top_tokens, names, rest[:, 0], rest_weights, keys)
 
 
 def _parameters(draws: Sequence[Draw], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
@@ -90,11 +98,11 @@ def _filters(sampling: Sampling) -> bool:
 
 
 def _race(
-    top_weights: Tensor, top_tokens: Tensor, rest: Tensor, rest_weights: Tensor, keys: Tensor
+    top_weights: Tensor, top_tokens: Tensor, names: Tensor, rest: Tensor, rest_weights: Tensor, keys: Tensor
 ) -> Tensor:
     seeds, samples, positions = keys[:, :1], keys[:, 1:2], keys[:, 2:]
 
-    uniform, _ = uniforms(seeds, samples, positions, top_tokens, _TOKEN_STREAM)
+    uniform, _ = uniforms(seeds, samples, positions, names, _TOKEN_STREAM)
     arrivals = -uniform.log() / top_weights
     first, winner = arrivals.min(dim=-1)
     tokens = top_tokens.gather(-1, winner[:, None])[:, 0]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from worker.engine.architecture import inspect_model
-from worker.engine.cache import Cache, Chunk
+from worker.engine.cache import Cache, Chunk, LayerShape
 from worker.engine.caches import make_cache
 from worker.engine.convolution import replace_convolutions
 from worker.engine.cpu.prepare import prepare
@@ -27,8 +27,12 @@ class CachedModel:
         context_limit: int,
         max_bytes: int | None = None,
         taps: Sequence[int] = (),
+        more_layers: Sequence[LayerShape] = (),
     ) -> None:
-        """`max_bytes`: of the cache; None: what all rows need at full length. `taps`: see `features`."""
+        """`max_bytes`: of the cache; None: what all rows need at full length. `taps`: see `features`.
+
+        `more_layers`: that the cache has beside the model's own, for whoever drafts.
+        """
         self.name = loaded.name
         self.context_limit = context_limit
         self._model = cast(Any, loaded.model)
@@ -37,9 +41,10 @@ class CachedModel:
         shapes = inspect_model(loaded.model, loaded.name, context_limit)
         prepare(loaded.model, loaded.model.dtype, self._device, int8=loaded.int8, taps=taps)
         self.taps = tuple(taps)
+        self.num_layers = len(shapes)
         self._taps = Taps(loaded.model, taps) if taps else None
         self.cache: Cache = make_cache(
-            shapes, max_rows, context_limit, loaded.model.dtype, self._device, max_bytes
+            [*shapes, *more_layers], max_rows, context_limit, loaded.model.dtype, self._device, max_bytes
         )
         self.vocab_size = cast(int, self._model.get_input_embeddings().num_embeddings)
         self._graphs = graphs_for(self.cache, self._model, loaded.model.dtype, self._taps)

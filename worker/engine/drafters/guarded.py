@@ -1,6 +1,7 @@
 """A drafter may fail or answer nonsense; a row then goes on without it, and says why."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -72,7 +73,7 @@ class GuardedDrafter:
         if row.constraints is not None:
             tokens = row.constraints.admissible(tokens)
         if len(tokens) < len(draft.tokens):
-            return Draft(tokens, draft.match, draft.source)
+            return replace(draft, tokens=tokens)
         return draft
 
     def _disable(self, row: Row, reason: str) -> Draft:

@@ -17,6 +17,7 @@ class Draft:
     tokens: Sequence[int]
     match: int = 0  # so many of the row's newest tokens preceded them before; 0: not looked up
     source: str = ""  # acceptance is estimated for each source apart
+    confidence: Sequence[float] = ()  # of each token, as logits, from a drafter that says how sure it is
 
 
 @dataclass(frozen=True, slots=True)

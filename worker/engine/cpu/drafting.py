@@ -1,0 +1,86 @@
+"""A DSpark network's layers in one call of a kernel; keys and values of its context from one product."""
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from worker.engine.attention import Buffers
+from worker.engine.cpu.kernels import LARGEST_KEY, PANEL, Kernels
+from worker.engine.cpu.passes import LayerParts, Layers, LayerSizes
+from worker.engine.cpu.products import PanelProduct, product_of
+from worker.engine.dspark.network import DSparkNetwork, Rotation
+
+
+class FusedLayers:
+    """Does what the network's layers do; these are not needed any more."""
+
+    def __init__(self, network: DSparkNetwork, first: int, kernels: Kernels) -> None:
+        """`first` is the number of the first of them in the cache."""
+        config = network.config
+        layers = [cast(Any, layer) for layer in network.layers]
+        attentions = [layer.self_attn for layer in layers]
+        self._layers = Layers([_parts(network, i, kernels) for i in range(len(layers))], first, kernels)
+        projections = [*(a.k_proj for a in attentions), *(a.v_proj for a in attentions)]
+        self._keys_values = product_of(cast(list[nn.Linear], projections), kernels)
+        self._key_norms = torch.stack([a.k_norm.weight for a in attentions])[:, None]
+        self._ones = torch.ones(config.head_dim, dtype=kernels.dtype)
+        self._shape = 2, len(layers), config.num_kv_heads, config.head_dim
+        self._epsilon, self._kernels = config.rms_norm_eps, kernels
+
+    def run(self, x: Tensor, rotation: Rotation, buffers: Buffers, chunks: Tensor) -> Tensor:
+        """x [T, d] after the layers; `chunks` as attention takes them."""
+        cosine, sine = rotation
+        return self._layers.run(x[None], (cosine[None], sine[None]), buffers, chunks)[0]
+
+    def context_keys_values(self, context: Tensor, rotation: Rotation) -> list[tuple[Tensor, Tensor]]:
+        """As the network's own."""
+        keys, values = self._keys_values(context).view(len(context), *self._shape).unbind(1)
+        keys = self._kernels.rms_norm(keys.contiguous(), self._ones, self._epsilon) * self._key_norms
+        cosine, sine = (part[None] for part in rotation)
+        rotated = self._kernels.rotate(keys.flatten(1, 2).transpose(0, 1)[None], cosine, sine)[0]
+        keys = rotated.transpose(0, 1).view(keys.shape)
+        return list(zip(keys.unbind(1), values.unbind(1), strict=True))
+
+
+def fused_layers(network: DSparkNetwork, first: int, kernels: Kernels | None) -> FusedLayers | None:
+    """None for sizes or a rotation that the kernel does not take, or where another product is the faster."""
+    config = network.config
+    sizes = config.hidden_size, config.intermediate_size, config.head_dim
+    if kernels is None or not kernels.can_multiply or config.rope_interleaved:
+        return None
+    if any(size % PANEL for size in sizes) or config.head_dim > LARGEST_KEY:
+        return None
+    if not isinstance(product_of([cast(Any, network.layers[0]).self_attn.o_proj], kernels), PanelProduct):
+        return None
+    return FusedLayers(network, first, kernels)
+
+
+def _parts(network: DSparkNetwork, index: int, kernels: Kernels) -> LayerParts:
+    config, layer = network.config, cast(Any, network.layers[index])
+    attention, mlp = layer.self_attn, layer.mlp
+
+    def product(*layers: nn.Linear) -> PanelProduct:
+        return PanelProduct(torch.cat([layer.weight for layer in layers]), None, kernels)
+
+    return LayerParts(
+        LayerSizes(
+            config.hidden_size,
+            config.intermediate_size,
+            config.num_heads,
+            config.num_kv_heads,
+            config.head_dim,
+            config.rms_norm_eps,
+        ),
+        layer.input_layernorm.weight,
+        layer.post_attention_layernorm.weight,
+        attention.q_norm.weight,
+        attention.k_norm.weight,
+        product(attention.q_proj, attention.k_proj, attention.v_proj),
+        product(attention.o_proj),
+        product(mlp.gate_proj, mlp.up_proj),
+        product(mlp.down_proj),
+        config.window_of(index),
+        config.head_dim**-0.5,
+        config.is_causal_in(index),
+    )
