@@ -25,8 +25,17 @@ class AdaptivePlanner:
     needed only where nothing was proposed (drafting), and where nothing was timed (verifying, plain steps).
     """
 
-    def __init__(self, gamma: int, survival: Survival | None = None, costs: StepCosts | None = None) -> None:
+    def __init__(
+        self,
+        gamma: int,
+        survival: Survival | None = None,
+        costs: StepCosts | None = None,
+        *,
+        in_blocks: bool = False,
+    ) -> None:
+        """`in_blocks`: the drafter's pass costs the same, however few of its tokens are asked for."""
         self._gamma = gamma
+        self._in_blocks = in_blocks
         self.survival: Survival = survival or RunningRates(gamma)
         self.costs = costs or StepCosts()
         self._draft_costs = DraftCosts()
@@ -88,6 +97,8 @@ class AdaptivePlanner:
 
     def _best_depth(self, num_rows: int, times: Floats) -> int:
         """How far all rows should be drafted, by the pair's rates."""
+        if self._in_blocks:
+            return self._gamma
         survival = self.survival.typical()
         depths = np.arange(1, self._gamma + 1)
         drafting = depths * self._draft_costs.seconds(num_rows, 1)

@@ -6,6 +6,7 @@ import torch
 
 from worker.engine.cache import Chunk
 from worker.engine.planner.adaptive import AdaptivePlanner
+from worker.engine.planner.confidence import CalibratedConfidence
 from worker.engine.planner.profiling import ROWS, ROWS_OF_GPU, profile, profiled_shapes
 from worker.engine.planner.protocol import Planner, VerifyAll
 from worker.engine.target import CachedModel
@@ -17,7 +18,10 @@ _CONTEXT = 128  # tokens before a profiled block
 def make_planner(pair: Pair, target: CachedModel) -> Planner:
     if pair.method == "none":
         return VerifyAll(pair.gamma)  # of nothing
-    planner = AdaptivePlanner(pair.gamma)
+    if pair.method == "dspark":
+        planner = AdaptivePlanner(pair.gamma, CalibratedConfidence(pair.gamma), in_blocks=True)
+    else:
+        planner = AdaptivePlanner(pair.gamma)
     if pair.dtype != "float64":  # a dtype for proofs on tiny models: what their steps tell is enough
         end = min(_CONTEXT + 1 + pair.gamma, target.context_limit)
         rows = pair.max_rows
