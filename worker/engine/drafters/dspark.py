@@ -1,6 +1,7 @@
 """Proposes a block at once, from features of the target that its own passes have shown (arXiv 2607.05147)."""
 
 from collections.abc import Sequence
+from itertools import accumulate, compress
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ class DSparkDrafter:
     def __init__(self, network: CachedNetwork, vocab_size: int) -> None:
         self._network = network
         self._vocab_size = vocab_size
+        self._contexts: dict[Row, tuple[int, Tensor]] = {}  # of each row's newest positions, from the first
         ids = network.token_ids
         whole = torch.arange(vocab_size, device=ids.device)
         self._ids = None if torch.equal(ids, whole) else ids  # the target's, of what is proposed
@@ -37,20 +39,31 @@ class DSparkDrafter:
             tokens = [ok for ok, chunk in zip(sound, chunks, strict=True) for _ in chunk.token_ids]
             chunks = [chunk for ok, chunk in zip(sound, chunks, strict=True) if ok]
             features = features[torch.tensor(tokens, device=features.device)]
-        if chunks:
-            self._network.extend(chunks, features)
+        if not chunks:
+            return
+        context = self._network.extend(chunks, features)
+        if self._network.config.feeds_last_feature:
+            ends = accumulate(len(chunk.token_ids) for chunk in chunks)
+            for row, chunk, end in zip(compress(rows, sound), chunks, ends, strict=True):
+                newest = context[
+                    max(end - len(chunk.token_ids), end - self._network.config.block_size - 1) : end
+                ]
+                self._contexts[row] = chunk.end - len(newest), newest
 
     def propose(self, rows: Sequence[Row], limits: Sequence[int]) -> list[Proposal]:
         config = self._network.config
         proposals: dict[Row, Proposal] = dict.fromkeys(rows, ())
         longest = self._network.context_limit - config.block_inputs  # beyond it a block has no room
-        able = [i for i, row in enumerate(rows) if row.cached <= longest]
+        able = [i for i, row in enumerate(rows) if row.cached <= longest and self._knows(row)]
         some = [rows[i] for i in able]
         if some:
             most = [min(limits[i], config.block_size) for i in able]
             try:
                 hidden = self._network.run_blocks(
-                    [row.slot for row in some], [row.cached for row in some], [row.tokens[-1] for row in some]
+                    [row.slot for row in some],
+                    [row.cached for row in some],
+                    [row.tokens[-1] for row in some],
+                    self._last_contexts(some),
                 )
             except CacheFull:  # the target's pass makes room, or ends a row
                 return list(proposals.values())
@@ -58,7 +71,20 @@ class DSparkDrafter:
         return [proposals[row] for row in rows]
 
     def forget(self, row: Row) -> None:
-        pass
+        self._contexts.pop(row, None)
+
+    def _knows(self, row: Row) -> bool:
+        """What precedes the anchor was in the row's last pass, unless it was not told of that."""
+        if not self._network.config.feeds_last_feature:
+            return True
+        start, newest = self._contexts.get(row, (0, ()))
+        return start < row.cached <= start + len(newest)
+
+    def _last_contexts(self, rows: Sequence[Row]) -> Tensor | None:
+        if not self._network.config.feeds_last_feature:
+            return None
+        known = [(row, *self._contexts[row]) for row in rows]
+        return torch.stack([newest[row.cached - 1 - start] for row, start, newest in known])
 
     def _draft(self, rows: Sequence[Row], limits: Sequence[int], hidden: Tensor) -> list[Proposal]:
         hidden = hidden[:, : max(limits)]

@@ -41,14 +41,18 @@ class CachedNetwork:
             network.layers = nn.ModuleList()
         prepare(network, weight.dtype, self._device)
 
-    def extend(self, chunks: Sequence[Chunk], features: Tensor) -> None:
-        """Store the keys and values of tokens whose features [T, m * d] the target's pass has shown."""
+    def extend(self, chunks: Sequence[Chunk], features: Tensor) -> Tensor:
+        """Store the keys and values of tokens whose features [T, m * d] the target's pass has shown.
+
+        Their context [T, d], of which a network that feeds the last feature wants a row with each block.
+        """
         slots = self._on_device([chunk.slot for chunk in chunks for _ in chunk.token_ids])
         positions = self._on_device([p for chunk in chunks for p in range(chunk.start, chunk.end)])
         context = self._network.context(features)
         project = (self._fused or self._network).context_keys_values
         for index, (keys, values) in enumerate(project(context, self._rotation(positions))):
             self._cache.write(self._first + index, slots, positions, keys, values)
+        return context
 
     def erase(self, slot: int, length: int) -> None:
         """Zeros in the place of what is not finite, which must not outlive its row."""
@@ -57,10 +61,13 @@ class CachedNetwork:
             zeros = self._cosine.new_zeros(length, shape.kv_heads, shape.key_dim)
             self._cache.write(self._first + index, slots, positions, zeros, zeros)
 
-    def run_blocks(self, slots: Sequence[int], starts: Sequence[int], anchors: Sequence[int]) -> Tensor:
+    def run_blocks(
+        self, slots: Sequence[int], starts: Sequence[int], anchors: Sequence[int], last: Tensor | None = None
+    ) -> Tensor:
         """H [R, block_size, d] of blocks that begin with anchors; raises CacheFull.
 
-        A block's keys and values are written where those of the tokens to come will be.
+        `last` [R, d] is the context of the positions before them, where the network feeds it. A block's keys
+        and values are written where those of the tokens to come will be.
         """
         masks = [self.config.mask_token_id] * (self.config.block_inputs - 1)
         chunks = [
@@ -70,7 +77,9 @@ class CachedNetwork:
         self._cache.reserve(chunks)
         layout = self._cache.layout(chunks)
         tokens = self._on_device([token for chunk in chunks for token in chunk.token_ids])
-        embedded, rotation = self._network.embed_tokens(tokens), self._rotation(layout.positions)
+        if last is not None:
+            last = last.repeat_interleave(self.config.block_inputs, dim=0)
+        embedded, rotation = self._network.start(tokens, last), self._rotation(layout.positions)
         if self._fused is not None and isinstance(layout, CompiledPass) and layout.table is not None:
             hidden = self._network.norm(self._fused.run(embedded, rotation, layout.buffers, layout.table))
         else:

@@ -57,13 +57,13 @@ class DSparkNetwork(nn.Module):
         dtype = self.norm.weight.dtype
         return angles.cos().to(dtype), angles.sin().to(dtype)
 
-    def start(self, tokens: Tensor, last: Tensor) -> Tensor:
+    def start(self, tokens: Tensor, last: Tensor | None) -> Tensor:
         """What goes into the layers [..., T, d] for a block's tokens [..., T]: the anchor, then masks.
 
         `last` [..., T, d] is the context of the position before the block's anchor, for each of its tokens.
         """
         embedded = self.embed_tokens(tokens)
-        if self.start_proj is None:
+        if self.start_proj is None or last is None:
             return embedded
         return self.start_proj(torch.cat([embedded, last], dim=-1))
 

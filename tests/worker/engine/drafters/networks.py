@@ -103,5 +103,6 @@ def from_scratch(network: DSparkNetwork, features: Tensor, tokens: list[int]) ->
         return scaled_dot_product_attention(*parts, attn_mask=seen, enable_gqa=True)[0].transpose(0, 1)
 
     ids = torch.tensor([tokens[-1]] + [config.mask_token_id] * (config.block_inputs - 1))
-    hidden = network(network.embed_tokens(ids), network.rotation(block), attend)
+    last = network.context(features)[-1].expand(len(ids), -1)
+    hidden = network(network.start(ids, last), network.rotation(block), attend)
     return hidden[config.block_inputs - config.block_size :]

@@ -162,6 +162,7 @@ VARIANTS: dict[str, tuple[DSparkConfig, DType]] = {
     "interleaved": (replace(CONFIG, rope_interleaved=True), "float64"),
     "by the kernel": (replace(FUSED, window=9), "float32"),
     "in 16 bits": (FUSED, "bfloat16"),
+    "fed what precedes it": (replace(CONFIG, feeds_last_feature=True), "float64"),
 }
 
 
