@@ -128,10 +128,9 @@ class _Calibration:
 def _calibration_errors(promised: Floats, came: Floats) -> Floats:
     """Of each column of [N, columns]: how far promises and outcomes are apart, bin by bin."""
     columns = promised.shape[1]
-    bins = cast(Integers, (promised * _BINS).astype(np.int64).clip(0, _BINS - 1))
-    places = (bins + np.arange(columns) * _BINS).ravel()
+    bins = (promised * _BINS).astype(np.int64).clip(0, _BINS - 1) + np.arange(columns) * _BINS
     gaps = (promised - came[:, None]).ravel()
-    sums = np.bincount(places, weights=gaps, minlength=columns * _BINS)
+    sums = np.bincount(cast(Integers, bins.ravel()), weights=gaps, minlength=columns * _BINS)
     return np.abs(sums.reshape(columns, _BINS)).sum(axis=1) / len(promised)
 
 
