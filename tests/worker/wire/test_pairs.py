@@ -49,10 +49,6 @@ def test_an_unknown_pair_is_refused_with_those_known(toml: Path) -> None:  # noq
     [
         ('target = { hub = "a/b" }\nmethod = "draft_model"', "needs draft"),
         ('target = { hub = "a/b" }\nmethod = "dspark"', "needs draft"),
-        (
-            'target = { hub = "a/b" }\nmethod = "dspark"\ndraft = { package = "a", file = "b.gguf" }',
-            "a trained drafter",
-        ),
         ('target = { hub = "a/b" }\ndraft = { hub = "a/c" }', "uses none"),
         ('target = { hub = "a/b" }\ngama = 3', "gama"),
         ('target = { hub = "a/b" }\nmethod = "magic"', "method"),

@@ -1,16 +1,17 @@
-"""The drafter that a pair names, from a folder or the hub, judged against the pair before it serves."""
+"""The drafter that a pair names, from a folder, a package or the hub, judged before the pair serves."""
 
 from pathlib import Path
 
 from huggingface_hub import snapshot_download
 
+from worker.engine.conversion import package_folder
 from worker.engine.dspark.checkpoints import TargetFacts, load_network, read_config
 from worker.engine.dspark.config import DSparkConfig
 from worker.engine.dspark.network import DSparkNetwork
 from worker.engine.errors import EngineError, ModelLoadError
 from worker.engine.loading import LoadedModel, name_of
 from worker.engine.quiet import quiet
-from worker.engine.types import FolderModel, HubModel, ModelSource, Pair
+from worker.engine.types import FolderModel, HubModel, ModelSource, PackageModel, Pair
 
 _FILES = ("config.json", "*.safetensors", "*.safetensors.index.json")
 
@@ -56,7 +57,5 @@ def folder_of(source: ModelSource) -> Path:
                     "and the connection to the hub (HF_TOKEN for a gated one), or download it elsewhere and "
                     "give the pair its folder"
                 ) from error
-        case _:
-            raise ModelLoadError(
-                f"the drafter {name_of(source)} is in a package: a folder or the hub was expected"
-            )
+        case PackageModel():
+            return package_folder(source)

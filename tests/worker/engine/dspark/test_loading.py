@@ -72,8 +72,8 @@ def test_a_drafter_that_is_nowhere_is_refused(pair: Pair, tmp_path: Path) -> Non
         check_pair(replace(pair, draft=None))
     with pytest.raises(ModelLoadError, match=r"no drafter in .*nothing"):
         check_pair(replace(pair, draft=FolderModel(tmp_path / "nothing")))
-    with pytest.raises(ModelLoadError, match="in a package: a folder or the hub was expected"):
-        check_pair(replace(pair, draft=PackageModel("json", "x.gguf")))
+    with pytest.raises(ModelLoadError, match=r"the package json in .* has no folder drafters/x: it has"):
+        check_pair(replace(pair, draft=PackageModel("json", "drafters/x")))
     with pytest.raises(
         ModelLoadError, match=r"cannot download the drafter no such/name@main: .*Check the name"
     ):
