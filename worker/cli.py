@@ -180,7 +180,12 @@ def bench(
     default=None,
     help="The pair whose target is learnt from.  [default: default_pair of specmill.toml]",
 )
-@click.option("--prompts", type=click.Path(path_type=Path), required=True, help="A JSONL file of prompts.")
+@click.option(
+    "--prompts", type=click.Path(path_type=Path), help="A JSONL file, whose rows have a prompt or messages."
+)
+@click.option(
+    "--from-batch", "batch", metavar="ID", help="Or a batch that was run: its prompts and sampling."
+)
 @click.option("--output", type=click.Path(path_type=Path), required=True, help="The folder of the drafter.")
 @click.option(
     "--tokens",
@@ -219,7 +224,8 @@ def bench(
 @_says_why
 def distill(
     pair: str | None,
-    prompts: Path,
+    prompts: Path | None,
+    batch: str | None,
     output: Path,
     tokens: int,
     max_tokens: int,
@@ -234,15 +240,20 @@ def distill(
     The output folder keeps what was captured and a checkpoint: the same command again continues.
 
     \b
-    Example:
+    Examples:
       worker distill --prompts prompts.jsonl --output drafter --minutes 60
+      worker distill --from-batch reviews --output drafter
     """
+    if (prompts is None) == (batch is None):
+        raise click.UsageError("expected either --prompts FILE or --from-batch ID: what to learn from.")
     from worker.distill.command import Options
     from worker.distill.command import distill as train
     from worker.wire.settings import WireSettings
 
     pair = pair or WireSettings().default_pair
-    train(Options(pair, prompts, output, tokens, max_tokens, gamma, draft_vocab, epochs, minutes, device))
+    train(
+        Options(pair, prompts, batch, output, tokens, max_tokens, gamma, draft_vocab, epochs, minutes, device)
+    )
 
 
 if __name__ == "__main__":

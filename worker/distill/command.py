@@ -2,15 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
-from worker.bench.prompts import Prompt, read_prompts
-from worker.distill.data import Recipe, capture, is_held_out, prompts_crc
-from worker.distill.evaluating import Evaluation, drafter_tally, evaluate, likeliest_followers
+from db import schema
+from db.connect import connect
+from db.settings import DatabaseSettings
+from worker.distill.asking import Ask, asks_of_batch, asks_of_file, checksum
+from worker.distill.card import Story, card
+from worker.distill.data import Recipe, capture
+from worker.distill.evaluating import drafter_tally, evaluate, likeliest_followers
+from worker.distill.plot import plot
 from worker.distill.preparing import SEED, begin
 from worker.distill.shards import Shards
+from worker.distill.speeds import measure_speeds
 from worker.distill.training import Budget, Trainer
 from worker.engine import EngineError
 from worker.engine.dspark.checkpoints import save_network
@@ -27,8 +34,11 @@ _JUDGED = 400  # and at the end
 
 @dataclass(frozen=True)
 class Options:
+    """One of `prompts` and `batch` is given."""
+
     pair: str
-    prompts: Path
+    prompts: Path | None
+    batch: str | None
     output: Path
     tokens: int
     max_tokens: int
@@ -48,32 +58,43 @@ def distill(options: Options) -> None:
 
 def _distill(options: Options) -> None:
     pair = to_engine(get_pair(options.pair), options.device)
-    prompts: Sequence[Prompt] = read_prompts(options.prompts)
+    asks = _asks(options)
     config = load_config(pair.target, trust_remote_code=pair.trust_remote_code).get_text_config()
-    recipe = Recipe(
-        name_of(pair.target),
-        taps_for(config.num_hidden_layers),
-        options.max_tokens,
-        len(prompts),
-        prompts_crc(prompts),
-    )
-    texts = capture(pair, prompts, recipe, options.tokens, options.output / "capture", _say)
-    learnt = texts.chosen(lambda place: not is_held_out(prompts[place]))
-    held_out = texts.chosen(lambda place: is_held_out(prompts[place]))
+    taps = taps_for(config.num_hidden_layers)
+    recipe = Recipe(name_of(pair.target), taps, options.max_tokens, len(asks), checksum(asks))
+    texts = capture(pair, asks, recipe, options.tokens, options.output / "capture", _say)
+    learnt = texts.chosen(lambda place: not asks[place].is_held_out)
+    held_out = texts.chosen(lambda place: asks[place].is_held_out)
     _check(learnt, held_out)
     _say(f"learning from {len(learnt):,} responses of {learnt.response_tokens:,} tokens")
-    beginning = begin(pair, learnt, recipe.taps, options.gamma, options.draft_vocab)
-    trainer = Trainer(
-        beginning.network, learnt, learnt.sizes, Budget(options.epochs, 60 * options.minutes), SEED
-    )
+    beginning = begin(pair, learnt, taps, options.gamma, options.draft_vocab)
+    network = beginning.network
+    trainer = Trainer(network, learnt, learnt.sizes, Budget(options.epochs, 60 * options.minutes), SEED)
     _train(trainer, held_out, options.output / "checkpoint.pt")
-    save_network(beginning.network, options.output, recipe.target)
-    followers = likeliest_followers(beginning.bigrams, beginning.network.token_ids)
+    save_network(network, options.output, recipe.target)
+    followers = likeliest_followers(beginning.bigrams, network.token_ids)
     judged = held_out[:_JUDGED]
-    kinds = [prompts[text.prompt].kind for text in judged]
-    _show(
-        evaluate(beginning.network, judged, kinds, followers, sorted({options.gamma, min(3, options.gamma)}))
-    )
+    kinds = [asks[text.prompt].kind for text in judged]
+    evaluation = evaluate(network, judged, kinds, followers, sorted({options.gamma, min(3, options.gamma)}))
+    unseen = [asks[place] for place in held_out.prompts]
+    speeds = measure_speeds(pair, options.output, options.gamma, unseen, _say)
+    source = str(options.prompts.name if options.prompts else f"the batch {options.batch}")
+    story = Story(network.config, recipe.target, source, learnt, trainer.progress, SEED, evaluation, speeds)
+    text = card(story)
+    (options.output / "README.md").write_text(text, encoding="utf-8")
+    if find_spec("matplotlib") is None:
+        _say("no plot was drawn: it needs matplotlib, pip install 'specmill[bench]'")
+    else:
+        plot(recipe.target, trainer.progress, evaluation, options.output / "training.png")
+    click.echo(text)
+
+
+def _asks(options: Options) -> Sequence[Ask]:
+    if options.prompts is not None:
+        return asks_of_file(options.prompts, options.max_tokens)
+    db = connect(DatabaseSettings().url())
+    schema.check(db)
+    return asks_of_batch(db, options.batch or "", options.max_tokens)
 
 
 def _train(trainer: Trainer, held_out: Shards, checkpoint: Path) -> None:
@@ -116,15 +137,6 @@ def _check(learnt: Shards, held_out: Shards) -> None:
             f"{len(learnt)} responses are to learn from and {len(held_out)} are held out to measure on: "
             "both need some. Give more prompts, or a larger --tokens; one prompt of 50 is held out"
         )
-
-
-def _show(evaluation: Evaluation) -> None:
-    for name in ("drafter", "mixed", "lookup", "bigram"):
-        for gamma, tally in getattr(evaluation, name).items():
-            rates = " ".join(f"{rate:.2f}" for rate in tally.rates)
-            _say(f"{name} gamma {gamma}: tau {tally.tau:.3f} ({rates})")
-    for kind, tally in sorted(evaluation.kinds.items()):
-        _say(f"  {kind or 'any'}: tau {tally.tau:.2f}")
 
 
 def _say(progress: str) -> None:

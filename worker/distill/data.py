@@ -1,21 +1,19 @@
-"""Which prompts are for training and which are held out, and what was captured of them."""
+"""What was captured of a target's responses, and what is captured now because it is missing."""
 
 import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from zlib import crc32
 
-from worker.bench.prompts import Prompt, token_ids
+from worker.distill.asking import Ask
 from worker.distill.capturing import CapturingDrafter
 from worker.distill.generating import generate
 from worker.distill.shards import Shards, ShardWriter
-from worker.engine import Engine, Request, Sampling
+from worker.engine import Engine
 from worker.engine.types import Pair
 from worker.errors import ConfigurationError
 
-_HELD_OUT = 50  # one prompt of so many
 _ROWS = 64  # decoded at once: what a CPU is fastest with
 
 
@@ -30,34 +28,19 @@ class Recipe:
     prompts_crc: int
 
 
-def is_held_out(prompt: Prompt) -> bool:
-    """By its text alone: the same prompt is held out of every run."""
-    return crc32(_text(prompt).encode()) % _HELD_OUT == 0
-
-
-def prompts_crc(prompts: Sequence[Prompt]) -> int:
-    return crc32("\0".join(map(_text, prompts)).encode())
-
-
 def capture(
-    pair: Pair,
-    prompts: Sequence[Prompt],
-    recipe: Recipe,
-    tokens: int,
-    folder: Path,
-    say: Callable[[str], None],
+    pair: Pair, asks: Sequence[Ask], recipe: Recipe, tokens: int, folder: Path, say: Callable[[str], None]
 ) -> Shards:
     """The texts of a folder, after prompts it has not seen were run until it has so many response tokens."""
     _check_recipe(recipe, folder)
     known = Shards.read(folder)
-    if (missing := tokens - known.response_tokens) > 0 and len(known) < len(prompts):
+    if (missing := tokens - known.response_tokens) > 0 and len(known) < len(asks):
         seen = set(known.prompts)
-        order = [place for place in range(len(prompts)) if place not in seen]
+        order = [place for place in range(len(asks)) if place not in seen]
         random.Random(0).shuffle(order)  # a file may be sorted, and its end not be reached
         capturing = CapturingDrafter(recipe.taps)
         engine = Engine(_plain(pair), drafter=capturing)
-        sampling = Sampling(max_tokens=recipe.max_tokens)
-        requests = (Request(i, token_ids(prompts[i], engine.tokenizer), sampling) for i in order)
+        requests = (asks[place].request(place, engine) for place in order)
         generate(engine, capturing, requests, ShardWriter(folder), missing, say)
     return Shards.read(folder)
 
@@ -79,7 +62,3 @@ def _check_recipe(recipe: Recipe, folder: Path) -> None:
             f"{folder} holds what was captured with {differs}, not with what is asked for now: "
             "name another --output, or repeat the options and prompts it was begun with"
         )
-
-
-def _text(prompt: Prompt) -> str:
-    return json.dumps(prompt.messages, ensure_ascii=False)
