@@ -70,11 +70,12 @@ class Trainer:
             self._masters, lr=0.0, weight_decay=0.0, betas=(0.9, 0.95), fused=True
         )
         self._epoch: tuple[int, list[list[Visit]]] = (0, plan_epoch(lengths, seed))
+        self._steps_per_epoch = len(self._epoch[1])  # a later one may have some more or fewer
 
     @property
     def share(self) -> float:
         """Of the run that is done."""
-        steps = self._budget.epochs * len(self._epoch[1])
+        steps = self._budget.epochs * self._steps_per_epoch
         return max(self.progress.step / steps, self.progress.seconds / self._budget.seconds)
 
     def run(self, pause: Callable[[float], bool], pauses: int) -> None:
@@ -186,12 +187,11 @@ class Trainer:
             parameter.copy_(master)
 
     def _next_batch(self) -> Batch:
-        number, epoch = self._epoch
-        wanted = self.progress.step // len(epoch)
-        if wanted != number:  # epochs differ in their last steps: count by the first one's length
-            epoch = plan_epoch(self._lengths, self._seed + wanted)
-            self._epoch = wanted, epoch
-        visits = epoch[self.progress.step % len(epoch)]
+        wanted, place = divmod(self.progress.step, self._steps_per_epoch)
+        if wanted != self._epoch[0]:
+            self._epoch = wanted, plan_epoch(self._lengths, self._seed + wanted)
+        epoch = self._epoch[1]
+        visits = epoch[place % len(epoch)]
         texts = [self._texts[visit.text] for visit in visits]
         gamma = self.network.config.block_size
         return make_batch(texts, [visit.anchors for visit in visits], gamma).to(self._device)
