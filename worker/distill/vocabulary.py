@@ -1,6 +1,6 @@
 """What the responses say of tokens alone: which to draft from, and which tend to follow which."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -31,8 +31,7 @@ def bigram_counts(texts: Iterable[Text], draft_ids: Tensor, vocab_size: int) -> 
         known = after >= 0
         indices.append(torch.stack([before[:, : after.shape[1]][known], after[known]]))
         weights.append(text.top_probs[:, :_FOLLOWERS][known].float())
-    shape = (vocab_size, len(draft_ids))
-    return torch.sparse_coo_tensor(torch.cat(indices, dim=1), torch.cat(weights), shape).coalesce()
+    return _sparse(torch.cat(indices, dim=1), torch.cat(weights), (vocab_size, len(draft_ids)))
 
 
 def markov_factors(counts: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -46,8 +45,8 @@ def markov_factors(counts: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor
     after = torch.zeros(counts.shape[1]).index_add_(0, columns, values)
     information = (values * values.sum() / (before[rows] * after[columns])).log().clamp(min=0)
     information = information * values / (values + 1)
-    matrix = torch.sparse_coo_tensor(counts.indices(), information, counts.shape).coalesce()
-    matrix, transposed = matrix.to_sparse_csr(), matrix.t().to_sparse_csr()
+    matrix = _sparse(counts.indices(), information, counts.shape)
+    transposed = matrix.t().coalesce()
     generator = torch.Generator().manual_seed(seed)
     basis = torch.randn(counts.shape[1], min(rank + 16, *counts.shape), generator=generator)
     for _ in range(_ROUNDS):
@@ -57,3 +56,7 @@ def markov_factors(counts: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor
     w1, w2 = left[:, :rank] * root, (basis @ right.t())[:, :rank] * root
     missing = max(rank - len(root), 0)
     return torch.nn.functional.pad(w1, (0, missing)), torch.nn.functional.pad(w2, (0, missing))
+
+
+def _sparse(indices: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:
+    return torch.sparse_coo_tensor(indices, values, tuple(shape), check_invariants=True).coalesce()

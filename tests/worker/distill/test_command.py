@@ -1,0 +1,97 @@
+"""`worker distill`: from prompts to a drafter that a pair can name, and what it refuses."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.worker.engine.tiny import save_tiny_model
+from worker.cli import main
+from worker.engine import Engine, FolderModel, Pair
+from worker.engine.types import Sampling
+
+Distill = Callable[..., tuple[int, str, str]]
+
+BRIEF = ("--tokens", "900", "--max-tokens", "10", "--gamma", "3", "--draft-vocab", "200", "--epochs", "1")
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("distilled") / "target", layers=4)
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    file = tmp_path / "prompts.jsonl"
+    lines = [{"prompt": f"the other thing {number}", "kind": f"kind {number % 2}"} for number in range(150)]
+    file.write_text("\n".join(json.dumps(line) for line in lines))
+    return file
+
+
+@pytest.fixture
+def distill(target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Distill:
+    toml = tmp_path / "specmill.toml"
+    toml.write_text(f'[pairs.tiny]\ntarget = {{ folder = "{target}" }}\ndtype = "float32"\nmax_rows = 4\n')
+    monkeypatch.setenv("SPECMILL_CONFIG", str(toml))
+
+    def distill(*options: str) -> tuple[int, str, str]:
+        given = ["distill", "--pair", "tiny", *options]
+        result = CliRunner().invoke(main, given)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result.exit_code, result.stdout, result.stderr
+
+    return distill
+
+
+def test_prompts_become_a_drafter(distill: Distill, prompts: Path, target: Path, tmp_path: Path) -> None:
+    output = tmp_path / "drafter"
+    code, card, progress = distill("--prompts", str(prompts), "--output", str(output), *BRIEF)
+    assert code == 0, progress
+    assert "min left" in progress
+    assert "tau" in progress
+    assert (output / "README.md").read_text() == card[:-1]
+    for said in ("this drafter | 3", "mixed", "prompt lookup alone", "By the clock", "does not help"):
+        assert said in card
+    assert (output / "training.png").stat().st_size > 1000
+
+    pair = Pair(FolderModel(target), "dspark", FolderModel(output), gamma=3, dtype="float32")
+    plain = Pair(FolderModel(target), "none", dtype="float32")
+    sampling = Sampling(max_tokens=12)
+    drafted = Engine(pair).generate(["the other"], sampling)[0]
+    assert drafted.token_ids == Engine(plain).generate(["the other"], sampling)[0].token_ids
+    assert drafted.spec_disabled_reason is None
+
+    size = (output / "model.safetensors").read_bytes()
+    code, _, progress = distill("--prompts", str(prompts), "--output", str(output), *BRIEF)
+    assert code == 0
+    assert "continuing after" in progress
+    assert "capture:" not in progress
+    assert (output / "model.safetensors").read_bytes() == size
+
+
+def test_a_folder_is_of_one_recipe(distill: Distill, prompts: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "drafter" / "capture"
+    folder.mkdir(parents=True)
+    recipe = {"target": "another", "taps": [1], "max_tokens": 10, "prompts": 150, "prompts_crc": 1}
+    (folder / "recipe.json").write_text(json.dumps(recipe))
+    code, _, error = distill("--prompts", str(prompts), "--output", str(tmp_path / "drafter"), *BRIEF)
+    assert code == 2
+    assert "holds what was captured with target 'another'" in error
+    assert "name another --output" in error
+
+
+def test_too_few_prompts_are_refused(distill: Distill, tmp_path: Path) -> None:
+    file = tmp_path / "few.jsonl"
+    file.write_text('{"prompt": "one"}\n{"prompt": "two"}\n')
+    code, _, error = distill("--prompts", str(file), "--output", str(tmp_path / "drafter"), *BRIEF)
+    assert code == 2
+    assert "2 responses are to learn from and 0 are held out" in error
+
+
+@pytest.mark.parametrize("source", [(), ("--prompts", "p.jsonl", "--from-batch", "b")])
+def test_one_source_of_prompts_is_needed(distill: Distill, source: tuple[str, ...]) -> None:
+    code, _, error = distill(*source, "--output", "drafter")
+    assert code == 2
+    assert "either --prompts FILE or --from-batch ID" in error
