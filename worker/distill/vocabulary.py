@@ -28,7 +28,7 @@ def bigram_counts(texts: Iterable[Text], draft_ids: Tensor, vocab_size: int) -> 
     for text in texts:
         before = text.tokens[text.prompt_tokens - 1 : -1].long()[:, None].expand(-1, _FOLLOWERS)
         after = place[text.top_ids[:, :_FOLLOWERS].long()]
-        known = after >= 0
+        known = (after >= 0) & (text.top_probs[:, :_FOLLOWERS] > 0)  # float16 rounds the least to 0
         indices.append(torch.stack([before[:, : after.shape[1]][known], after[known]]))
         weights.append(text.top_probs[:, :_FOLLOWERS][known].float())
     return _sparse(torch.cat(indices, dim=1), torch.cat(weights), (vocab_size, len(draft_ids)))

@@ -51,6 +51,12 @@ def test_factors_of_full_rank_are_the_mutual_information() -> None:
     torch.testing.assert_close(w1 @ w2.t(), expected, rtol=1e-3, atol=1e-3)
 
 
+def test_what_rounds_to_nothing_is_no_bigram() -> None:
+    """It would be divided by: nothing else may lead to that token."""
+    counts = bigram_counts([_alternating()], torch.tensor([1, 3, 7, 9]), VOCAB)
+    assert all(factor.isfinite().all() for factor in markov_factors(counts, 2, seed=0))
+
+
 def test_a_rank_beyond_the_matrix_is_filled_up() -> None:
     counts = bigram_counts([_alternating()], torch.tensor([3, 7, 9]), VOCAB)
     w1, w2 = markov_factors(counts, 6, seed=0)
