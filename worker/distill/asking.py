@@ -75,8 +75,8 @@ def asks_of_batch(db: Database, reference: str, max_tokens: int) -> list[Ask]:
 
 
 def _ask(row: ResultRow, defaults: dict[str, Any], batch_seed: int, max_tokens: int) -> Ask:
-    resolved = resolve(defaults, row.sampling) | {"logprobs": None}
-    resolved["max_tokens"] = min(resolved["max_tokens"], max_tokens)
+    resolved = resolve(defaults, row.sampling)
+    resolved |= {"logprobs": None, "max_tokens": min(int(resolved["max_tokens"]), max_tokens)}
     sampling = to_engine(resolved, effective_seed(resolved, batch_seed, row.position))
     prompt = row.text if row.text is not None else cast(list[Message], row.messages or [])
     return Ask(row.custom_id, prompt, "", sampling, row.chat_template_kwargs)

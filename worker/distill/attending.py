@@ -1,5 +1,7 @@
 """A network's pass over many anchors of whole texts: an anchor's block sees what precedes it, and itself."""
 
+from typing import cast
+
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -55,15 +57,13 @@ def _attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tens
     num_texts, length, heads, width = queries.shape
     kv_heads = keys.shape[2]
     group = heads // kv_heads
-    grouped = (
-        queries.unflatten(2, (kv_heads, group)).permute(0, 2, 3, 1, 4).flatten(2, 3)
-    )  # [B, H_kv, g * Q, D]
-    output = scaled_dot_product_attention(
+    by_group = cast(Tensor, queries.unflatten(2, (kv_heads, group)))
+    grouped = by_group.permute(0, 2, 3, 1, 4).flatten(2, 3)  # [B, H_kv, g * Q, D]
+    output: Tensor = scaled_dot_product_attention(
         grouped.to(values.dtype),
         keys.transpose(1, 2).to(values.dtype),
         values.transpose(1, 2),
         attn_mask=mask.repeat(1, group, 1)[:, None],
     )
-    return (
-        output.unflatten(2, (group, length)).permute(0, 3, 1, 2, 4).reshape(num_texts, length, heads, width)
-    )
+    output = output.unflatten(2, (group, length)).permute(0, 3, 1, 2, 4)
+    return output.reshape(num_texts, length, heads, width)

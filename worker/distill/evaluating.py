@@ -75,7 +75,11 @@ def likeliest_followers(counts: Tensor, draft_ids: Tensor) -> Tensor:
 
 
 def _walk(text: Text, propose: Propose) -> Tally:
-    return walk(text.tokens.tolist(), text.prompt_tokens, propose)
+    return walk(_tokens(text), text.prompt_tokens, propose)
+
+
+def _tokens(text: Text) -> list[int]:
+    return text.tokens.tolist()
 
 
 def _of_drafter(text: Text, drafts: Sequence[Sequence[int]], gamma: int | None = None) -> Propose:
@@ -86,7 +90,7 @@ def _of_lookup(
     text: Text, gamma: int, least: int = 1, otherwise: Callable[[int], Sequence[int]] = lambda _: ()
 ) -> Propose:
     """What followed the newest tokens before, if at least so many of them recur."""
-    index, tokens = NgramIndex(), text.tokens.tolist()
+    index, tokens = NgramIndex(), _tokens(text)
 
     def propose(anchor: int) -> Sequence[int]:
         known = tokens[: anchor + 1]
@@ -98,7 +102,7 @@ def _of_lookup(
 
 
 def _of_bigrams(text: Text, followers: Sequence[int], gamma: int) -> Propose:
-    tokens = text.tokens.tolist()
+    tokens = _tokens(text)
 
     def propose(anchor: int) -> Sequence[int]:
         chain: list[int] = [tokens[anchor]]

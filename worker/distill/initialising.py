@@ -33,7 +33,7 @@ def make_config(
     """Of a network as wide as its target."""
     facts = TargetFacts.of(loaded)
     config = cast(Any, loaded.model).config.get_text_config()
-    rope = getattr(config, "rope_parameters", None) or {}
+    rope = cast(dict[str, Any], getattr(config, "rope_parameters", None) or {})
     return DSparkConfig(
         hidden_size=facts.hidden_size,
         intermediate_size=config.intermediate_size,
@@ -147,9 +147,7 @@ def _query_key_scales(
         for name in ("q", "k"):
             module = model.get_submodule(f"{prefix}layers.{layer}.self_attn.{name}_proj")
             seen = noted.setdefault((index, f"self_attn.{name}_norm.weight"), [])
-            hooks.append(
-                module.register_forward_hook(lambda _m, _a, out, seen=seen: seen.append(out.detach()))
-            )
+            hooks.append(module.register_forward_hook(_noting(seen)))
     with torch.inference_mode():
         for text in texts[:_MEASURED_TEXTS]:
             loaded.model(input_ids=text.tokens.long()[None].to(loaded.model.device))
@@ -160,3 +158,10 @@ def _query_key_scales(
         values = torch.cat([output.flatten() for output in outputs])
         scales[index][name] = float(values.float().square().mean().sqrt())
     return scales
+
+
+def _noting(seen: list[Tensor]) -> Any:
+    def note(_module: nn.Module, _arguments: Any, output: Tensor) -> None:
+        seen.append(output.detach())
+
+    return note

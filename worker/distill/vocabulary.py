@@ -1,9 +1,11 @@
 """What the responses say of tokens alone: which to draft from, and which tend to follow which."""
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from worker.distill.text import Text
 
@@ -50,12 +52,12 @@ def markov_factors(counts: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor
     generator = torch.Generator().manual_seed(seed)
     basis = torch.randn(counts.shape[1], min(rank + 16, *counts.shape), generator=generator)
     for _ in range(_ROUNDS):
-        basis = torch.linalg.qr(transposed @ (matrix @ basis)).Q
-    left, scale, right = torch.linalg.svd(matrix @ basis, full_matrices=False)
+        basis = cast(Tensor, torch.linalg.qr(transposed @ (matrix @ basis)).Q)
+    left, scale, right = cast(tuple[Tensor, ...], torch.linalg.svd(matrix @ basis, full_matrices=False))
     root = scale[:rank].sqrt()
     w1, w2 = left[:, :rank] * root, (basis @ right.t())[:, :rank] * root
     missing = max(rank - len(root), 0)
-    return torch.nn.functional.pad(w1, (0, missing)), torch.nn.functional.pad(w2, (0, missing))
+    return pad(w1, (0, missing)), pad(w2, (0, missing))
 
 
 def _sparse(indices: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:
