@@ -18,6 +18,7 @@ from worker.engine.deciding import decide
 from worker.engine.defaults import generation_defaults, unserved_defaults
 from worker.engine.detokenizer import Detokenizer, TokenDecoder
 from worker.engine.drafters import (
+    Draft,
     Drafter,
     DraftModel,
     DSparkDrafter,
@@ -84,7 +85,7 @@ class Engine:
         if network is not None:
             cached = CachedNetwork(network, self._target.cache, self._target.num_layers, self.context_limit)
             network_drafter = DSparkDrafter(cached, self._target.vocab_size)
-            drafter = LookupFirst(PromptLookup(), network_drafter, self._planner.expected)
+            drafter = LookupFirst(PromptLookup(), network_drafter, self._planner.expected, pair.gamma)
         drafter = drafter or _make_drafter(
             pair, loaded, self._target.vocab_size, self._planner, memory.draft_cache
         )
@@ -262,7 +263,7 @@ class Engine:
         """What of the drafter's proposals is worth verifying."""
         limits = self._planner.draft_limits(rows, self.speculation and not self._proof.is_plain)
         began = perf_counter()
-        drafts = self._drafter.propose(rows, limits)
+        drafts = [Draft(())] * len(rows) if limits is None else self._drafter.propose(rows, limits)
         lengths = self._planner.verify_lengths(rows, drafts, perf_counter() - began)
         return [draft.tokens[:length] for draft, length in zip(drafts, lengths, strict=True)]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from worker.engine.cache import Chunk
-from worker.engine.drafters.protocol import Draft, Drafter, Observer, Proposal, Refusal
+from worker.engine.drafters.protocol import Draft, Drafter, Observer, Proposal, Refusal, Unasked
 from worker.engine.rows import Row
 
 _NOTHING = Draft(())
@@ -18,13 +18,14 @@ class GuardedDrafter:
     def __init__(self, drafter: Drafter, vocab_size: int) -> None:
         self._drafter = drafter
         self._vocab_size = vocab_size
+        self._unasked = drafter.unasked_tokens if isinstance(drafter, Unasked) else 0
 
     def propose(self, rows: Sequence[Row], limits: Sequence[int]) -> list[Draft]:
-        """A proposal for each row, of no more tokens than its limit; at 0 the row is not asked about."""
+        """A proposal for each row, of no more tokens than its limit; at 0 of what comes unasked."""
         useful = {
-            row: limit
-            for row, most in zip(rows, limits, strict=True)
-            if row.spec_disabled_reason is None and (limit := min(most, row.draft_limit)) > 0
+            row: min(limit, row.draft_limit)
+            for row, limit in zip(rows, limits, strict=True)
+            if row.spec_disabled_reason is None and min(limit or self._unasked, row.draft_limit) > 0
         }
         drafts = self._ask(useful) if useful else {}
         return [drafts.get(row, _NOTHING) for row in rows]
@@ -69,7 +70,7 @@ class GuardedDrafter:
         beyond = [token for token in draft.tokens if not 0 <= token < self._vocab_size]
         if beyond:
             return self._disable(row, f"the drafter proposed {beyond[0]}, which is no token of the target")
-        tokens = draft.tokens[:limit]
+        tokens = draft.tokens[: min(limit or self._unasked, row.draft_limit)]
         if row.constraints is not None:
             tokens = row.constraints.admissible(tokens)
         if len(tokens) < len(draft.tokens):

@@ -17,8 +17,10 @@ _RATE = 0.02  # at which what the network promises is followed
 class LookupFirst:
     """Of both proposals a row gets the one that promises more accepted tokens."""
 
-    def __init__(self, lookup: Drafter, network: DSparkDrafter, judge: Judge) -> None:
+    def __init__(self, lookup: Drafter, network: DSparkDrafter, judge: Judge, gamma: int) -> None:
+        """`gamma`: what lookup may propose for any row."""
         self._lookup, self._network, self._judge = lookup, network, judge
+        self.unasked_tokens = gamma
         self._usual = inf  # what the network promises, on average; until that is known, all rows are asked
 
     @property
@@ -29,9 +31,9 @@ class LookupFirst:
         self._network.observe(rows, chunks, features, logits)
 
     def propose(self, rows: Sequence[Row], limits: Sequence[int]) -> list[Proposal]:
-        proposals = list(self._lookup.propose(rows, limits))
+        proposals = list(self._lookup.propose(rows, [limit or self.unasked_tokens for limit in limits]))
         promised = [self._promise(row, proposal) for row, proposal in zip(rows, proposals, strict=True)]
-        asked = [i for i, promise in enumerate(promised) if not promise or promise < self._usual]
+        asked = [i for i, limit in enumerate(limits) if limit and self._may_do_better(promised[i])]
         answers = self._network.propose([rows[i] for i in asked], [limits[i] for i in asked])
         for i, answer in zip(asked, answers, strict=True):
             promise = self._promise(rows[i], answer)
@@ -44,6 +46,9 @@ class LookupFirst:
     def forget(self, row: Row) -> None:
         self._lookup.forget(row)
         self._network.forget(row)
+
+    def _may_do_better(self, promise: float) -> bool:
+        return not promise or promise < self._usual
 
     def _promise(self, row: Row, proposal: Proposal) -> float:
         return self._judge(row, proposal) if isinstance(proposal, Draft) and proposal.tokens else 0.0

@@ -34,11 +34,21 @@ class Drafter(Protocol):
     """Keeps what it needs about a row under the row itself, from its first proposal until it is forgotten."""
 
     def propose(self, rows: Sequence[Row], limits: Sequence[int]) -> Sequence[Proposal]:
-        """For each row, up to its limit (at least 1) of tokens to follow row.tokens, or none."""
+        """For each row, up to its limit of tokens to follow row.tokens, or none; see Unasked for limit 0."""
         ...
 
     def forget(self, row: Row) -> None:
         """The row has ended, or goes on without drafts. It may never have been asked about."""
+        ...
+
+
+@runtime_checkable
+class Unasked(Protocol):
+    """A drafter that proposes something at next to no cost, also for rows whose limit is 0."""
+
+    @property
+    def unasked_tokens(self) -> int:
+        """How many, at most."""
         ...
 
 

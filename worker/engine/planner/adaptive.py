@@ -46,11 +46,11 @@ class AdaptivePlanner:
         self._depth = gamma
         self._verified = 0
 
-    def draft_limits(self, rows: Sequence[Stream], speculation: bool) -> list[int]:
+    def draft_limits(self, rows: Sequence[Stream], speculation: bool) -> list[int] | None:
         self.survival.settle(rows)
         self._asked, self._depth = [], self._gamma
         if not speculation or self._since_plain >= PROBE_STEPS:
-            return [0] * len(rows)
+            return None
         times = self.costs.times(len(rows), len(rows) * self._gamma)
         everyone = self._draft_costs.seconds(len(rows), self._gamma)
         if everyone <= _NEXT_TO_NOTHING * times[0]:
@@ -70,6 +70,7 @@ class AdaptivePlanner:
         lengths = np.zeros(len(rows), dtype=np.int64)
         if self._asked:
             self._draft_costs.observe(len(self._asked), self._depth, draft_seconds)
+        if self._asked or any(draft.tokens for draft in drafts):
             lengths = self._choose(rows, drafts, draft_seconds)
         self._verified = len(rows) + int(lengths.sum())
         return lengths.tolist()
@@ -128,13 +129,16 @@ class AdaptivePlanner:
                 lengths = best_cut(survival, times, draft_seconds, at_least=1)
         if lengths.any():
             self._since_verified = 0
-        self._learn_worth(rows, survival, lengths, times)
+        if self._asked:
+            if self._in_blocks:  # what was looked up would have come unasked
+                survival[[draft.match > 0 for draft in drafts]] = 0
+            self._learn_worth(rows, survival, lengths, times)
         return lengths
 
     def _learn_worth(
         self, rows: Sequence[Stream], survival: Floats, lengths: Integers, times: Floats
     ) -> None:
-        """Each row's tokens less its share of the longer step, in tokens of plain decoding."""
+        """Each asked row's tokens less its share of the longer step, in tokens of plain decoding."""
         admitted = int(lengths.sum())
         price = len(rows) * (times[admitted] / times[0] - 1) / max(admitted, 1)
         gains = (survival * (np.arange(self._gamma) < lengths[:, None])).sum(axis=1) - price * lengths

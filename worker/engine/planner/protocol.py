@@ -10,8 +10,11 @@ from worker.engine.planner.survival import Stream
 class Planner(Protocol):
     """Asked once before drafting and once after it, and told how long the step took."""
 
-    def draft_limits(self, rows: Sequence[Stream], speculation: bool) -> list[int]:
-        """How many tokens the drafter may propose for each row; 0: not asked. All 0 without speculation."""
+    def draft_limits(self, rows: Sequence[Stream], speculation: bool) -> list[int] | None:
+        """How many tokens the drafter may propose for each row; 0: it is not asked what costs time.
+
+        None: a plain step, as all are without speculation.
+        """
         ...
 
     def verify_lengths(
@@ -39,8 +42,8 @@ class VerifyAll:
     def __init__(self, gamma: int) -> None:
         self._gamma = gamma
 
-    def draft_limits(self, rows: Sequence[Stream], speculation: bool) -> list[int]:
-        return [self._gamma if speculation else 0] * len(rows)
+    def draft_limits(self, rows: Sequence[Stream], speculation: bool) -> list[int] | None:
+        return [self._gamma] * len(rows) if speculation else None
 
     def verify_lengths(
         self,

@@ -8,7 +8,15 @@ import torch
 from tests.worker.engine.running import GREEDY
 from worker.engine import Request
 from worker.engine.detokenizer import Detokenizer
-from worker.engine.drafters import Draft, Drafter, DSparkDrafter, LookupFirst, Proposal, Refusal
+from worker.engine.drafters import (
+    Draft,
+    Drafter,
+    DSparkDrafter,
+    GuardedDrafter,
+    LookupFirst,
+    Proposal,
+    Refusal,
+)
 from worker.engine.rows import Row
 
 
@@ -39,7 +47,7 @@ def mixed(lookup: dict[object, Proposal], network: dict[object, Proposal]) -> tu
     """A proposal promises as many accepted tokens as its match says."""
     asked = Fixed(network)
     first = cast(Drafter, Fixed(lookup))
-    return LookupFirst(first, cast(DSparkDrafter, asked), lambda _, draft: draft.match), asked
+    return LookupFirst(first, cast(DSparkDrafter, asked), lambda _, draft: draft.match, 4), asked
 
 
 def test_a_row_whose_lookup_promises_more_than_the_network_usually_does_is_not_asked_about() -> None:
@@ -69,3 +77,16 @@ def test_the_network_sees_the_target_and_both_forget() -> None:
     drafter.observe(rows, [], torch.empty(0), torch.empty(0))
     drafter.forget(rows[0])
     assert network.asked == [["shown"], ["forgot", "a"]]
+
+
+def test_a_row_that_the_network_is_too_dear_for_gets_what_is_looked_up() -> None:
+    lookup: dict[object, Proposal] = {"copies": Draft([1, 2, 3, 4, 5], 4), "new": Draft([])}
+    drafter, network = mixed(lookup, {"copies": Draft([9], 9), "new": Draft([9], 9)})
+    rows = make_rows("copies", "new")
+
+    drafts = GuardedDrafter(cast(Drafter, drafter), 320).propose(rows, [0, 0])
+
+    assert [list(draft.tokens) for draft in drafts] == [[1, 2, 3, 4], []], "no more than gamma"
+    assert network.asked == [[]]
+    others = GuardedDrafter(cast(Drafter, Fixed(lookup)), 320).propose(rows, [0, 0])
+    assert [list(draft.tokens) for draft in others] == [[], []], "what costs something is not asked"

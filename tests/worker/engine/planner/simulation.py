@@ -56,7 +56,7 @@ def run(
     seconds = 0.0
     active = [row for _, row in zip(range(in_flight), rows, strict=False)]
     while active:
-        limits = planner.draft_limits(active, True)
+        limits = planner.draft_limits(active, True) or [0] * len(active)  # plain
         asked = sum(limit > 0 for limit in limits)
         drafting = costs.draft(asked, max(limits)) if asked else 0.0
         drafts = [row.draft(limit) if limit else Draft(()) for row, limit in zip(active, limits, strict=True)]
