@@ -161,7 +161,7 @@ class Engine:
                 f"the drafter wants to see layers {list(taps)} of the target, and this engine was made to "
                 f"show {list(self._target.taps)}: make an engine with it"
             )
-        before = self._drafter, self._planner
+        before = self._drafter.guarded, self._planner
         self._drafter, self._planner = GuardedDrafter(drafter, self._target.vocab_size), planner
         return before
 

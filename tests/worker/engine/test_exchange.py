@@ -29,6 +29,7 @@ def test_what_an_engine_works_with_can_be_exchanged_and_put_back(
     again = generations(engine, requests)
     assert outputs(plain) == outputs(drafted) == outputs(looked_up) == outputs(again)
     assert {g.num_draft_tokens for g in plain.values()} == {0}
+    assert own[0] is engine.exchange(NoDrafter(), VerifyAll(4))[0], "not wrapped once more"
     assert {key: g.acceptance_histogram for key, g in again.items()} == {
         key: g.acceptance_histogram for key, g in drafted.items()
     }, "its own drafter is at work again"

@@ -16,7 +16,7 @@ class GuardedDrafter:
     """Asks the drafter for the rows it still serves, for no more than a step can use."""
 
     def __init__(self, drafter: Drafter, vocab_size: int) -> None:
-        self._drafter = drafter
+        self.guarded = drafter
         self._vocab_size = vocab_size
         self._unasked = drafter.unasked_tokens if isinstance(drafter, Unasked) else 0
 
@@ -32,24 +32,24 @@ class GuardedDrafter:
 
     @property
     def taps(self) -> tuple[int, ...]:
-        return taps_of(self._drafter)
+        return taps_of(self.guarded)
 
     def observe(self, rows: Sequence[Row], chunks: Sequence[Chunk], features: Tensor, logits: Tensor) -> None:
         """Shows an observer the pass; one that fails has missed it, and serves none of its rows any more."""
-        if not isinstance(self._drafter, Observer):
+        if not isinstance(self.guarded, Observer):
             return
         try:
-            self._drafter.observe(rows, chunks, features, logits)
+            self.guarded.observe(rows, chunks, features, logits)
         except Exception as error:
             for row in rows:
                 self._disable(row, f"the drafter failed: {_describe(error)}")
 
     def forget(self, row: Row) -> None:
-        self._drafter.forget(row)
+        self.guarded.forget(row)
 
     def _ask(self, limits: Mapping[Row, int]) -> dict[Row, Draft]:
         try:
-            answers = self._drafter.propose(list(limits), list(limits.values()))
+            answers = self.guarded.propose(list(limits), list(limits.values()))
             return {
                 row: self._accept(row, limits[row], answer)
                 for row, answer in zip(limits, answers, strict=True)
@@ -79,7 +79,7 @@ class GuardedDrafter:
 
     def _disable(self, row: Row, reason: str) -> Draft:
         row.spec_disabled_reason = reason
-        self._drafter.forget(row)
+        self.guarded.forget(row)
         return _NOTHING
 
 
