@@ -43,7 +43,7 @@ def _read(place: str, line: str) -> Prompt:
         row: Any = json.loads(line)
     except ValueError as error:
         raise ConfigurationError(f"{place}: not JSON ({error}).") from None
-    kind = str(row.get("kind", "")) if isinstance(row, dict) else ""
+    kind = str(cast(dict[str, Any], row).get("kind", "")) if isinstance(row, dict) else ""
     match row:
         case {"prompt": str(prompt)}:
             return Prompt(place, [Message(role="user", content=prompt)], kind)
