@@ -130,9 +130,10 @@ class AdaptivePlanner:
         if lengths.any():
             self._since_verified = 0
         if self._asked:
-            if self._in_blocks:  # what was looked up would have come unasked
-                survival[[draft.match > 0 for draft in drafts]] = 0
-            self._learn_worth(rows, survival, lengths, times)
+            asked_for = lengths
+            if self._in_blocks:  # what was looked up would have come unasked: it gains and costs nothing
+                asked_for = np.where([draft.match > 0 for draft in drafts], 0, lengths)
+            self._learn_worth(rows, survival, asked_for, times)
         return lengths
 
     def _learn_worth(
