@@ -30,6 +30,7 @@ from worker.engine.drafters import (
 )
 from worker.engine.dspark.cached import CachedNetwork, layer_shapes
 from worker.engine.dspark.loading import load_drafter
+from worker.engine.dspark.network import DSparkNetwork
 from worker.engine.errors import EngineError
 from worker.engine.grammar import GrammarError, Grammars
 from worker.engine.loading import LoadedModel, draft_source, load_model
@@ -82,12 +83,10 @@ class Engine:
         )
         self._grammars = Grammars(loaded.tokenizer, self._target.vocab_size, self.eos_ids)
         self._planner = planner or make_planner(pair, self._target)
-        if network is not None:
-            cached = CachedNetwork(network, self._target.cache, self._target.num_layers, self.context_limit)
-            network_drafter = DSparkDrafter(cached, self._target.vocab_size)
-            drafter = LookupFirst(PromptLookup(), network_drafter, self._planner.expected, pair.gamma)
-        drafter = drafter or _make_drafter(
-            pair, loaded, self._target.vocab_size, self._planner, memory.draft_cache
+        drafter = drafter or (
+            _make_network_drafter(pair, network, self._target, self._planner)
+            if network
+            else _make_drafter(pair, loaded, self._target.vocab_size, self._planner, memory.draft_cache)
         )
         self._drafter = GuardedDrafter(drafter, self._target.vocab_size)
         self._proof = proof or Proof(0.0 if pair.method == "none" else pair.baseline_share)
@@ -336,6 +335,13 @@ def _load(pair: Pair, source: ModelSource, context_limit: int | None) -> LoadedM
         context_limit=context_limit,
         quantization=pair.quantization,
     )
+
+
+def _make_network_drafter(
+    pair: Pair, network: DSparkNetwork, target: CachedModel, planner: Planner
+) -> Drafter:
+    cached = CachedNetwork(network, target.cache, target.num_layers, target.context_limit)
+    return LookupFirst(PromptLookup(), DSparkDrafter(cached, target.vocab_size), planner.expected, pair.gamma)
 
 
 def _make_drafter(
