@@ -197,15 +197,16 @@ def bench(
 @click.option(
     "--max-tokens", default=128, show_default=True, type=click.IntRange(min=2), help="Of a response."
 )
-@click.option(
-    "--gamma", default=5, show_default=True, type=click.IntRange(1, 16), help="Tokens that it drafts at once."
-)
+@click.option("--gamma", type=click.IntRange(1, 16), help="Tokens that it drafts at once.  [default: 5]")
 @click.option(
     "--draft-vocab",
-    default=16_384,
-    show_default=True,
     type=click.IntRange(min=1),
-    help="Tokens that it can propose: the most frequent ones. Fewer are faster.",
+    help="Tokens that it can propose: the most frequent ones. Fewer are faster.  [default: 16384]",
+)
+@click.option(
+    "--begin-from",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="The folder of a drafter that is to learn more.  [default: a new one]",
 )
 @click.option(
     "--epochs",
@@ -229,8 +230,9 @@ def distill(
     output: Path,
     tokens: int,
     max_tokens: int,
-    gamma: int,
-    draft_vocab: int,
+    gamma: int | None,
+    draft_vocab: int | None,
+    begin_from: Path | None,
     epochs: float,
     minutes: float,
     device: str,
@@ -242,7 +244,7 @@ def distill(
     \b
     Examples:
       worker distill --prompts prompts.jsonl --output drafter --minutes 60
-      worker distill --from-batch reviews --output drafter
+      worker distill --from-batch reviews --begin-from drafter --output drafter-2
     """
     if (prompts is None) == (batch is None):
         raise click.UsageError("expected either --prompts FILE or --from-batch ID: what to learn from.")
@@ -252,7 +254,20 @@ def distill(
 
     pair = pair or WireSettings().default_pair
     train(
-        Options(pair, prompts, batch, output, tokens, max_tokens, gamma, draft_vocab, epochs, minutes, device)
+        Options(
+            pair,
+            prompts,
+            batch,
+            output,
+            tokens,
+            max_tokens,
+            gamma,
+            draft_vocab,
+            begin_from,
+            epochs,
+            minutes,
+            device,
+        )
     )
 
 

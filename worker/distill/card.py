@@ -23,6 +23,8 @@ class Story:
     learnt: Shards
     progress: Progress
     seed: int
+    begun_from: str | None  # the drafter that it was before
+    learning_rate: float
     evaluation: Evaluation
     speeds: Sequence[Speed]
 
@@ -54,11 +56,14 @@ def _lines(story: Story) -> Iterator[str]:
     yield f"  a vanilla Markov head of rank {config.markov_rank}, a confidence head."
     yield f"- {config.draft_vocab_size:,} of the target's {config.vocab_size:,} tokens can be proposed."
     yield "  Embeddings and head are the target's own."
-    yield "- Begun as the target's last layers; the Markov head from the bigrams' mutual information;"
-    yield "  what goes into a block by least squares."
+    if story.begun_from is not None:
+        yield f"- Begun as the drafter {story.begun_from}."
+    else:
+        yield "- Begun as the target's last layers; the Markov head from the bigrams' mutual information;"
+        yield "  what goes into a block by least squares."
     yield "- Loss: 0.5 CE + 0.5 L1, then 0.1 and 0.9, and that of the confidence."
     yield "  Slots weigh exp(-(k - 1) / 4)."
-    yield "- AdamW 6e-4, warm-up 4%, cosine, clip 1.0."
+    yield f"- AdamW {story.learning_rate:g}, warm-up 4%, cosine, clip 1.0."
     minutes = progress.seconds / 60
     yield f"- {progress.step:,} steps with {progress.anchors:,} anchors in {minutes:.0f} minutes."
     yield f"  Seed {story.seed}."

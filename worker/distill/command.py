@@ -15,10 +15,10 @@ from worker.distill.card import Story, card
 from worker.distill.data import Recipe, capture
 from worker.distill.evaluating import drafter_tally, evaluate, likeliest_followers
 from worker.distill.plot import plot
-from worker.distill.preparing import SEED, begin
+from worker.distill.preparing import SEED, Shape, begin, shape_of
 from worker.distill.shards import Shards
 from worker.distill.speeds import measure_speeds
-from worker.distill.training import Budget, Trainer
+from worker.distill.training import CONTINUED_RATE, LEARNING_RATE, Budget, Trainer
 from worker.engine import EngineError
 from worker.engine.dspark.checkpoints import save_network
 from worker.engine.loading import load_config, name_of
@@ -30,6 +30,7 @@ _PAUSES = 24  # in a run: tau is measured, and a checkpoint written
 _PATIENCE = 8  # pauses without a higher tau that end it
 _WATCHED = 64  # held-out responses that tau is measured on meanwhile
 _JUDGED = 400  # and at the end
+_GAMMA, _DRAFT_VOCAB = 5, 16_384
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,9 @@ class Options:
     output: Path
     tokens: int
     max_tokens: int
-    gamma: int
-    draft_vocab: int
+    gamma: int | None
+    draft_vocab: int | None
+    begin_from: Path | None  # a drafter, whose gamma and draft vocabulary it then keeps
     epochs: float
     minutes: float
     device: str
@@ -60,26 +62,39 @@ def _distill(options: Options) -> None:
     pair = to_engine(get_pair(options.pair), options.device)
     asks = _asks(options)
     config = load_config(pair.target, trust_remote_code=pair.trust_remote_code).get_text_config()
-    taps = taps_for(config.num_hidden_layers)
-    recipe = Recipe(name_of(pair.target), taps, options.max_tokens, len(asks), checksum(asks))
+    shape = _shape(options, config.num_hidden_layers)
+    recipe = Recipe(name_of(pair.target), shape.taps, options.max_tokens, len(asks), checksum(asks))
     texts = capture(pair, asks, recipe, options.tokens, options.output / "capture", _say)
     learnt = texts.chosen(lambda place: not asks[place].is_held_out)
     held_out = texts.chosen(lambda place: asks[place].is_held_out)
     _check(learnt, held_out)
     _say(f"learning from {len(learnt):,} responses of {learnt.response_tokens:,} tokens")
-    beginning = begin(pair, learnt, taps, options.gamma, options.draft_vocab)
+    beginning = begin(pair, learnt, shape, options.begin_from)
     network = beginning.network
-    trainer = Trainer(network, learnt, learnt.sizes, Budget(options.epochs, 60 * options.minutes), SEED)
+    budget = Budget(options.epochs, 60 * options.minutes)
+    rate = LEARNING_RATE if options.begin_from is None else CONTINUED_RATE
+    trainer = Trainer(network, learnt, learnt.sizes, budget, SEED, rate)
     _train(trainer, held_out, options.output / "checkpoint.pt")
     save_network(network, options.output, recipe.target)
     followers = likeliest_followers(beginning.bigrams, network.token_ids)
     judged = held_out[:_JUDGED]
     kinds = [asks[text.prompt].kind for text in judged]
-    evaluation = evaluate(network, judged, kinds, followers, sorted({options.gamma, min(3, options.gamma)}))
+    evaluation = evaluate(network, judged, kinds, followers, sorted({shape.gamma, min(3, shape.gamma)}))
     unseen = [asks[place] for place in held_out.prompts]
-    speeds = measure_speeds(pair, options.output, options.gamma, unseen, _say)
+    speeds = measure_speeds(pair, options.output, shape.gamma, unseen, _say)
     source = str(options.prompts.name if options.prompts else f"the batch {options.batch}")
-    story = Story(network.config, recipe.target, source, learnt, trainer.progress, SEED, evaluation, speeds)
+    story = Story(
+        network.config,
+        recipe.target,
+        source,
+        learnt,
+        trainer.progress,
+        SEED,
+        str(options.begin_from) if options.begin_from else None,
+        rate,
+        evaluation,
+        speeds,
+    )
     text = card(story)
     (options.output / "README.md").write_text(text, encoding="utf-8")
     if find_spec("matplotlib") is None:
@@ -95,6 +110,16 @@ def _asks(options: Options) -> Sequence[Ask]:
     db = connect(DatabaseSettings().url())
     schema.check(db)
     return asks_of_batch(db, options.batch or "", options.max_tokens)
+
+
+def _shape(options: Options, layers: int) -> Shape:
+    if options.begin_from is None:
+        return Shape(taps_for(layers), options.gamma or _GAMMA, options.draft_vocab or _DRAFT_VOCAB)
+    if options.gamma is not None or options.draft_vocab is not None:
+        raise ConfigurationError(
+            "--gamma and --draft-vocab are of a new drafter: with --begin-from it keeps those it has"
+        )
+    return shape_of(options.begin_from)
 
 
 def _train(trainer: Trainer, held_out: Shards, checkpoint: Path) -> None:

@@ -1,7 +1,8 @@
-"""From captured texts to a network that can be trained."""
+"""From captured texts to a network that can be trained: a new one, or a drafter that is to learn more."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -10,10 +11,12 @@ from worker.distill.initialising import initialise, make_config
 from worker.distill.shards import Shards
 from worker.distill.text import Text
 from worker.distill.vocabulary import bigram_counts, draft_vocabulary, markov_factors
-from worker.engine.dspark.checkpoints import TargetFacts
+from worker.engine.dspark.checkpoints import TargetFacts, load_network, read_config
+from worker.engine.dspark.config import DSparkConfig
 from worker.engine.dspark.network import DSparkNetwork
-from worker.engine.loading import load_model
+from worker.engine.loading import LoadedModel, load_model
 from worker.engine.types import Pair
+from worker.errors import ConfigurationError
 
 LAYERS = 2
 MARKOV_RANK = 64
@@ -26,21 +29,58 @@ class Beginning:
     bigrams: Tensor  # sparse [V, V_d]: what is expected after each token
 
 
-def begin(pair: Pair, texts: Shards, taps: tuple[int, ...], gamma: int, draft_vocab: int) -> Beginning:
-    """A network for the pair's target, initialised from it and from what it wrote."""
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is chosen of a new network."""
+
+    taps: tuple[int, ...]
+    gamma: int
+    draft_vocab: int
+
+
+def shape_of(drafter: Path) -> Shape:
+    """Of a drafter that is to learn more. Raises ConfigurationError if its kind is not trained."""
+    config = read_config(drafter, str(drafter))
+    if config != _trainable(config):
+        raise ConfigurationError(
+            f"the drafter {drafter} cannot learn more: training knows blocks whose anchor proposes, full "
+            "attention, and a vanilla Markov head or none, as `worker distill` itself writes them"
+        )
+    return Shape(config.taps, config.block_size, config.draft_vocab_size)
+
+
+def begin(pair: Pair, texts: Shards, shape: Shape, drafter: Path | None) -> Beginning:
+    """A network for the pair's target: the drafter's, or one initialised from the target and what it wrote.
+
+    Raises ModelLoadError if the drafter is another target's.
+    """
     loaded = load_model(
         pair.target, "float32", pair.device, trust_remote_code=pair.trust_remote_code, attention="sdpa"
     )
+    dtype = torch.float32 if pair.dtype == "float64" else getattr(torch, pair.dtype)
     vocab_size = TargetFacts.of(loaded).vocab_size
     written = texts.without_features()
-    draft_ids = draft_vocabulary(written, vocab_size, min(draft_vocab, vocab_size))
+    if drafter is not None:
+        network = load_network(drafter, TargetFacts.of(loaded)).requires_grad_(True)
+        network.embed_tokens.requires_grad_(False)
+        network.lm_head.requires_grad_(False)
+        bigrams = bigram_counts(written, network.token_ids, vocab_size)
+        return Beginning(network.to(dtype), bigrams)
+    draft_ids = draft_vocabulary(written, vocab_size, min(shape.draft_vocab, vocab_size))
     bigrams = bigram_counts(written, draft_ids, vocab_size)
-    mask = _unused_token(written, vocab_size)
-    config = make_config(loaded, taps, LAYERS, gamma, MARKOV_RANK, len(draft_ids), mask)
-    factors = markov_factors(bigrams, MARKOV_RANK, SEED)
-    network = initialise(config, loaded, texts, draft_ids, factors, SEED)
-    dtype = torch.float32 if pair.dtype == "float64" else getattr(torch, pair.dtype)
-    return Beginning(network.to(dtype), bigrams)
+    return Beginning(_new(loaded, texts, shape, draft_ids, bigrams).to(dtype), bigrams)
+
+
+def _new(
+    loaded: LoadedModel, texts: Shards, shape: Shape, draft_ids: Tensor, bigrams: Tensor
+) -> DSparkNetwork:
+    mask = _unused_token(texts.without_features(), TargetFacts.of(loaded).vocab_size)
+    config = make_config(loaded, shape.taps, LAYERS, shape.gamma, MARKOV_RANK, len(draft_ids), mask)
+    return initialise(config, loaded, texts, draft_ids, markov_factors(bigrams, MARKOV_RANK, SEED), SEED)
+
+
+def _trainable(config: DSparkConfig) -> DSparkConfig:
+    return replace(config, anchor_predicts=True, is_causal=False, window=None, markov_kind="vanilla")
 
 
 def _unused_token(texts: Sequence[Text], vocab_size: int) -> int:

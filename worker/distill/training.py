@@ -16,7 +16,8 @@ from worker.distill.loss import Slots, distances
 from worker.distill.text import Text
 from worker.engine.dspark.network import DSparkNetwork
 
-_LEARNING_RATE = 6e-4
+LEARNING_RATE = 6e-4
+CONTINUED_RATE = 4e-4  # of a drafter that has learnt before: it shall not forget
 _WARM_UP = 0.04  # of the run
 _CLIP = 1.0
 _SLOT_DECAY = 4.0  # weights exp(-(k - 1) / 4): a slot counts only if those before it were right
@@ -49,14 +50,16 @@ class Trainer:
         lengths: Sequence[tuple[int, int]],
         budget: Budget,
         seed: int,
+        learning_rate: float = LEARNING_RATE,
     ) -> None:
-        """`lengths`: of each text's prompt and of all of it.
+        """`lengths`: of each text's prompt and of all of it. `learning_rate`: the schedule's highest.
 
         The network computes in its own dtype; what the optimizer moves are float32 copies of its weights.
         """
         self.network = network
         self.progress = Progress()
         self._texts, self._lengths, self._budget, self._seed = texts, lengths, budget, seed
+        self._learning_rate = learning_rate
         config = network.config
         self._device = network.norm.weight.device
         self._head = network.lm_head.weight.detach()
@@ -98,7 +101,7 @@ class Trainer:
         """One update; its loss."""
         self.network.train()
         batch = self._next_batch()
-        rate = _LEARNING_RATE * _schedule(self.share)
+        rate = self._learning_rate * _schedule(self.share)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         self.network.zero_grad(set_to_none=True)

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
+from safetensors.torch import load_file
 
 from tests.worker.engine.tiny import save_tiny_model
 from worker.cli import main
@@ -69,6 +71,32 @@ def test_prompts_become_a_drafter(distill: Distill, prompts: Path, target: Path,
     assert "continuing after" in progress
     assert "capture:" not in progress
     assert (output / "model.safetensors").read_bytes() == size
+
+
+def test_a_drafter_learns_more(distill: Distill, prompts: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    code, _, progress = distill("--prompts", str(prompts), "--output", str(first), *BRIEF)
+    assert code == 0, progress
+    taken = ("--tokens", "900", "--max-tokens", "10", "--epochs", "2", "--begin-from", str(first))
+    code, card, progress = distill("--prompts", str(prompts), "--output", str(second), *taken)
+    assert code == 0, progress
+    assert f"Begun as the drafter {first}" in card
+    assert "AdamW 0.0004" in card
+    before, after = (json.loads((folder / "config.json").read_text()) for folder in (first, second))
+    assert before == after
+    old, new = (load_file(folder / "model.safetensors") for folder in (first, second))
+    assert torch.equal(old["d2t"], new["d2t"])
+    assert not torch.equal(old["fc.weight"], new["fc.weight"])
+
+
+@pytest.mark.parametrize("kept", [("--gamma", "2"), ("--draft-vocab", "100")])
+def test_a_drafter_that_learns_more_keeps_its_shape(
+    distill: Distill, prompts: Path, tmp_path: Path, kept: tuple[str, str]
+) -> None:
+    options = ("--prompts", str(prompts), "--output", str(tmp_path / "out"), "--begin-from", str(tmp_path))
+    code, _, error = distill(*options, *kept)
+    assert code == 2
+    assert "with --begin-from it keeps those it has" in error
 
 
 def test_a_folder_is_of_one_recipe(distill: Distill, prompts: Path, tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 TEXTS = [random_text(4, 20, seed=seed) for seed in range(6)]
 
 
-def _trainer(texts: list[Text], epochs: float) -> Trainer:
+def _trainer(texts: list[Text], epochs: float, learning_rate: float = 6e-4) -> Trainer:
     sizes = [(text.prompt_tokens, len(text.tokens)) for text in texts]
-    return Trainer(tiny_network(draft_vocab=35), texts, sizes, Budget(epochs), 0)
+    return Trainer(tiny_network(draft_vocab=35), texts, sizes, Budget(epochs), 0, learning_rate)
 
 
 def _never(_loss: float) -> bool:
@@ -41,9 +41,8 @@ def test_an_epoch_has_every_anchor_once() -> None:
     assert plan_epoch(sizes, seed=3) == batches != plan_epoch(sizes, seed=4)
 
 
-def test_it_learns_its_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.distill.training._LEARNING_RATE", 1e-2)
-    trainer = _trainer(TEXTS[:2], 60)
+def test_it_learns_its_texts() -> None:
+    trainer = _trainer(TEXTS[:2], 60, learning_rate=1e-2)
     before = drafter_tally(trainer.network, TEXTS[:2]).tau
     trainer.run(_never, 1)
     assert drafter_tally(trainer.network, TEXTS[:2]).tau > before + 0.5

@@ -11,18 +11,20 @@ _BLOCKS = frozenset(
     {"bug", "passage", "record", "snippet", "template"}
 )  # lists whose items have several lines
 _SLOT = re.compile(r"\{(?:(?P<low>\d+)-(?P<high>\d+)|(?P<word>[A-Za-z]+)\d?)\}")
+_TITLE = re.compile(r"# (.*?)(?: x(\d+))?$")
 _REPEATS = 50  # this many known prompts in a row, and a kind counts as used up
 
 
 def training_prompts(count: int, seed: int) -> list[str]:
     """`count` distinct prompts in rounds over all kinds, the same for a seed.
 
-    A kind with few prompts leaves the rounds once they are used. Raises ValueError where all are.
+    What people ask most comes several times a round. A kind with few prompts leaves the rounds once they
+    are used. Raises ValueError where all are.
     """
     rng = random.Random(seed)
-    kinds = template_kinds()
+    kinds, times = template_kinds(), _times_a_round()
     prompts: dict[str, None] = {}
-    open_kinds = list(kinds)
+    open_kinds = [kind for kind in kinds for _ in range(times.get(kind, 1))]
     while len(prompts) < count:
         if not open_kinds:
             raise ValueError(f"the templates make {len(prompts)} distinct prompts, fewer than {count}")
@@ -31,7 +33,7 @@ def training_prompts(count: int, seed: int) -> list[str]:
             drawn = (_filled(rng.choice(kinds[kind]), rng) for _ in range(_REPEATS))
             new = next((prompt for prompt in drawn if prompt not in prompts), None)
             if new is None:
-                open_kinds.remove(kind)
+                open_kinds.remove(kind)  # one of its times
             else:
                 prompts[new] = None
     return list(prompts)[:count]
@@ -42,9 +44,16 @@ def template_kinds() -> dict[str, tuple[str, ...]]:
     """The templates of each kind; a literal `\\n` in the file is a line break of the prompt."""
     blocks = (block.split("\n") for block in items("template"))
     return {
-        title.removeprefix("# "): tuple(line.replace(r"\n", "\n") for line in lines)
+        _TITLE.sub(r"\1", title): tuple(line.replace(r"\n", "\n") for line in lines)
         for title, *lines in blocks
     }
+
+
+@cache
+def _times_a_round() -> dict[str, int]:
+    """Of the kinds whose titles say it, as in `# some facts x24`; others come once."""
+    titles = (_TITLE.fullmatch(block.split("\n", 1)[0]) for block in items("template"))
+    return {title[1]: int(title[2]) for title in titles if title and title[2]}
 
 
 @cache
