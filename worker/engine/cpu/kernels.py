@@ -90,7 +90,9 @@ class Kernels:
         self.can_multiply = hasattr(library, f"product_{name}")
         self.can_multiply_int8 = hasattr(library, f"product_int8_{name}")
         product = [c_void_p, c_int64, POINTER(Weights), Scratch16, c_void_p]
+        self.has_tiles = False
         if self.can_multiply:
+            self.has_tiles = dtype == torch.bfloat16 and bool(library.has_tiles())
             self._product = _function(library, f"product_{name}", product)
             self.run_layers = _function(library, f"run_layers_{name}", [c_void_p])
         if self.can_multiply_int8:

@@ -64,25 +64,23 @@ void multiply_gated(const Rows<typename Kind::Input>& rows, int64_t count, const
   typedef typename Kind::Element T;
   int64_t panels = w.columns / 2 / kPanel;
   for (int64_t begin = 0; begin < count; begin += kRows) {
+    Blocks<Kind> blocks(rows.x + begin * w.depth, std::min(kRows, count - begin), w.depth);
 #pragma omp for schedule(static) nowait
     for (int64_t panel = 0; panel < panels; panel++)
-      for_tiles<Kind>(std::min(kRows, count - begin), w.panel(panel), w.panel_bytes(),
-                      [&](int64_t from, auto m, Fetch fetch) {
-                        Sums<Kind, m> gates, ups;
-                        int64_t row = begin + from;
-                        gates.multiply(rows.x + row * w.depth, w.depth, w.panel(panel), fetch);
-                        fetch.from += panels * w.panel_bytes();
-                        ups.multiply(rows.x + row * w.depth, w.depth, w.panel(panels + panel), fetch);
-                        for (int z = 0; z < 2; z++)
-                          for (int i = 0; i < m; i++) {
-                            int64_t column = panel * kPanel + z * kLanes;
-                            float scale = rows.scale(row + i);
-                            Floats gate = w.value(gates.at[i][z], column, scale);
-                            Floats up = w.value(ups.at[i][z], w.columns / 2 + column, scale);
-                            store(y + (row + i) * (w.columns / 2) + column,
-                                  silu_and_multiply<T>(rounded<T>(gate), rounded<T>(up)));
-                          }
-                      });
+      blocks.each(w.panel(panel), [&](auto block) {
+        auto gates = block.multiply(blocks.x, w.depth, w.panel(panel), 0);
+        auto ups = block.multiply(blocks.x, w.depth, w.panel(panels + panel), panels * w.panel_bytes());
+        block.each([&](int64_t i, int64_t row) {
+          row += begin;
+          float scale = rows.scale(row);
+          for (int z = 0; z < 2; z++) {
+            int64_t column = panel * kPanel + z * kLanes;
+            Floats gate = w.value(gates.at[i][z], column, scale);
+            Floats up = w.value(ups.at[i][z], w.columns / 2 + column, scale);
+            store(y + row * (w.columns / 2) + column, silu_and_multiply<T>(rounded<T>(gate), rounded<T>(up)));
+          }
+        });
+      });
   }
 }
 
@@ -111,21 +109,24 @@ void attend_layer(const Pass<Kind>& p, const Layer<Kind>& l, int64_t index) {
 template <typename Kind>
 void run(const Pass<Kind>& p) {
 #pragma omp parallel
-  for (int64_t index = 0; index < p.num_layers; index++) {
-    const Layer<Kind>& l = p.layers[index];
-    norm_all(p.x, l.attention_norm, p.epsilon, p.tokens, p.hidden, p.normed);
-    multiply(ready_for(p, p.normed, l.qkv), p.tokens, l.qkv, [&](int64_t row, int64_t column, Floats values) {
-      store(p.qkv + row * l.qkv.columns + column, values);
-    });
+  {
+    TileShapes shapes;
+    for (int64_t index = 0; index < p.num_layers; index++) {
+      const Layer<Kind>& l = p.layers[index];
+      norm_all(p.x, l.attention_norm, p.epsilon, p.tokens, p.hidden, p.normed);
+      multiply(ready_for(p, p.normed, l.qkv), p.tokens, l.qkv, [&](int64_t row, int64_t column, Floats values) {
+        store(p.qkv + row * l.qkv.columns + column, values);
+      });
 #pragma omp barrier
-    attend_layer(p, l, index);
-    add_product(p, p.attended, l.output);
+      attend_layer(p, l, index);
+      add_product(p, p.attended, l.output);
 #pragma omp barrier
-    norm_all(p.x, l.mlp_norm, p.epsilon, p.tokens, p.hidden, p.normed);
-    multiply_gated(ready_for(p, p.normed, l.gate_up), p.tokens, l.gate_up, p.activated);
+      norm_all(p.x, l.mlp_norm, p.epsilon, p.tokens, p.hidden, p.normed);
+      multiply_gated(ready_for(p, p.normed, l.gate_up), p.tokens, l.gate_up, p.activated);
 #pragma omp barrier
-    add_product(p, p.activated, l.down);
+      add_product(p, p.activated, l.down);
 #pragma omp barrier
+    }
   }
 }
 

@@ -11,9 +11,12 @@
 #include <cmath>
 #include <type_traits>
 
+#include "tiles.h"
 #include "vectors.h"
 
 #if defined(__AVX512F__)
+
+#include <immintrin.h>
 
 #include <immintrin.h>
 
@@ -62,12 +65,6 @@ struct Int8 {
   }
 };
 #endif
-
-// What to ask memory for while weights are used: so many bytes further at each step.
-struct Fetch {
-  const char* from;
-  int64_t stride;
-};
 
 // Sums of M rows of x, which lie `depth` apart, in the columns of one panel.
 template <typename Kind, int M>
@@ -120,18 +117,65 @@ inline void with_constant(int64_t count, Function f) {
   if constexpr (M > 1) with_constant<M - 1>(count, f);
 }
 
-// f(first row, their number as a constant, what to fetch beside it) for tiles of nearly equal size. While one
-// panel is used by all tiles, each fetches its share of the next.
-template <typename Kind, typename Function>
-inline void for_tiles(int64_t rows, const char* weights, int64_t panel_bytes, Function f) {
-  int64_t tiles = (rows + kTile - 1) / kTile;
-  for (int64_t tile = 0; tile < tiles; tile++) {
-    int64_t from = rows * tile / tiles, to = rows * (tile + 1) / tiles;
-    Fetch fetch = {weights + kAhead, Kind::kStepBytes};
-    if (tiles > 1) fetch = {weights + panel_bytes + tile * (panel_bytes / tiles), Kind::kStepBytes / tiles};
-    with_constant(to - from, [&](auto m) { f(from, m, fetch); });
+// Some rows of x, by vectors: their number is a constant.
+template <typename Kind, int M>
+struct VectorBlock {
+  int64_t first;
+  Fetch fetch;
+
+  Sums<Kind, M> multiply(const typename Kind::Input* x, int64_t depth, const char* weights, int64_t further) const {
+    Sums<Kind, M> sums;
+    sums.multiply(x + first * depth, depth, weights, {fetch.from + further, fetch.stride});
+    return sums;
   }
-}
+
+  // f(place in the sums, row)
+  template <typename Function>
+  void each(Function f) const {
+    for (int i = 0; i < M; i++) f(i, first + i);
+  }
+};
+
+// So many rows of x, laid out as blocks of them want it. While a panel is used by all blocks, each fetches its
+// share of the next one.
+template <typename Kind>
+struct Blocks {
+  typedef typename Kind::Input Input;
+  const Input* x;
+  int64_t rows, depth, number;
+  bool by_tiles = false;
+
+  Blocks(const Input* of, int64_t rows, int64_t depth)
+      : x(of), rows(rows), depth(depth), number((rows + kTile - 1) / kTile) {
+#if defined(HAS_TILES)
+    if constexpr (std::is_same_v<Kind, Pairs>)
+      if (depth % kTileDepth == 0 && may_use_tiles()) {
+        by_tiles = true;
+        x = in_tiles(of, rows, depth);
+        number = (rows + 2 * kTileRows - 1) / (2 * kTileRows);
+      }
+#endif
+  }
+
+  template <typename Function>
+  void each(const char* weights, Function f) const {
+    int64_t panel_bytes = depth / Kind::kStep * Kind::kStepBytes;
+    for (int64_t block = 0; block < number; block++) {
+      Fetch fetch = {weights + kAhead, Kind::kStepBytes};
+      if (number > 1) fetch = {weights + panel_bytes + block * (panel_bytes / number), Kind::kStepBytes / number};
+#if defined(HAS_TILES)
+      if constexpr (std::is_same_v<Kind, Pairs>)
+        if (by_tiles) {
+          int64_t first = 2 * kTileRows * block;
+          f(TileBlock{first, std::min(2 * kTileRows, rows - first), fetch});
+          continue;
+        }
+#endif
+      int64_t from = rows * block / number, to = rows * (block + 1) / number;
+      with_constant(to - from, [&](auto m) { f(VectorBlock<Kind, m>{from, fetch}); });
+    }
+  }
+};
 
 template <typename Kind>
 struct Weights {
@@ -198,20 +242,19 @@ template <typename Kind, typename Out>
 inline void multiply(const Rows<typename Kind::Input>& rows, int64_t count, const Weights<Kind>& w, Out out) {
   int64_t panels = (w.columns + kPanel - 1) / kPanel;
   for (int64_t begin = 0; begin < count; begin += kRows) {
+    Blocks<Kind> blocks(rows.x + begin * w.depth, std::min(kRows, count - begin), w.depth);
 #pragma omp for schedule(static) nowait
     for (int64_t panel = 0; panel < panels; panel++)
-      for_tiles<Kind>(std::min(kRows, count - begin), w.panel(panel), w.panel_bytes(),
-                      [&](int64_t from, auto m, Fetch fetch) {
-                        Sums<Kind, m> sums;
-                        int64_t row = begin + from;
-                        sums.multiply(rows.x + row * w.depth, w.depth, w.panel(panel), fetch);
-                        for (int z = 0; z < 2; z++) {
-                          int64_t column = panel * kPanel + z * kLanes;
-                          if (column >= w.columns) break;
-                          for (int i = 0; i < m; i++)
-                            out(row + i, column, w.value(sums.at[i][z], column, rows.scale(row + i)));
-                        }
-                      });
+      blocks.each(w.panel(panel), [&](auto block) {
+        auto sums = block.multiply(blocks.x, w.depth, w.panel(panel), 0);
+        block.each([&](int64_t i, int64_t row) {
+          row += begin;
+          for (int z = 0; z < 2; z++) {
+            int64_t column = panel * kPanel + z * kLanes;
+            if (column < w.columns) out(row, column, w.value(sums.at[i][z], column, rows.scale(row)));
+          }
+        });
+      });
   }
 }
 

@@ -18,10 +18,13 @@ template <typename Kind>
 void product(const typename Kind::Element* x, int64_t rows, const Weights<Kind>& w, Scratch16 scratch,
              typename Kind::Element* y) {
 #pragma omp parallel
-  multiply(ready(x, rows, w.depth, (const typename Kind::Input*)nullptr, scratch), rows, w,
-           [&](int64_t row, int64_t column, Floats values) {
-             store_some(y + row * w.columns + column, values, w.columns - column);
-           });
+  {
+    TileShapes shapes;
+    multiply(ready(x, rows, w.depth, (const typename Kind::Input*)nullptr, scratch), rows, w,
+             [&](int64_t row, int64_t column, Floats values) {
+               store_some(y + row * w.columns + column, values, w.columns - column);
+             });
+  }
 }
 
 }  // namespace
@@ -31,6 +34,8 @@ void product(const typename Kind::Element* x, int64_t rows, const Weights<Kind>&
     typedef __VA_ARGS__::Element T;                                                                               \
     product((const T*)x, rows, *w, scratch, (T*)y);                                                               \
   }
+
+extern "C" int64_t has_tiles() { return may_use_tiles(); }
 
 EXPORT(float32, Float32)
 #if defined(__AVX512BF16__)
