@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from worker.engine.cpu.choosing import largest
 from worker.engine.noise import uniforms
 from worker.engine.transfer import to_device
 from worker.engine.types import Sampling
@@ -34,16 +35,15 @@ def choose(
     logits: Tensor, draws: Sequence[Draw], candidates: int = CANDIDATES, token_ids: Tensor | None = None
 ) -> Tensor:
     """One token for each row of logits [N, V]; int64 [N]. `token_ids` [V]: the columns', if not in order."""
-    highest, tokens = logits.max(dim=-1, keepdim=True)  # four times faster than argmax on the CPU
-    tokens = tokens[:, 0]
+    highest, tokens = largest(logits)
     sampled = [index for index, draw in enumerate(draws) if draw.sampling.temperature > 0]
     if sampled:
         some = to_device(torch.tensor(sampled), logits.device)
         chosen_draws = [draws[index] for index in sampled]
-        tokens[some] = _sample(logits[some], highest[some], chosen_draws, candidates, token_ids)
+        tokens[some] = _sample(logits[some], highest[some, None], chosen_draws, candidates, token_ids)
     if token_ids is not None:
         tokens = token_ids[tokens]
-    return torch.where(highest[:, 0].isfinite(), tokens, NOT_FINITE)
+    return torch.where(highest.isfinite(), tokens, NOT_FINITE)
 
 
 def _sample(

@@ -1,4 +1,4 @@
-"""A DSpark network's layers in one call of a kernel; keys and values of its context from one product."""
+"""A DSpark network by kernels: its layers in one call, its block's tokens in another."""
 
 from typing import Any, cast
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from worker.engine.attention import Buffers
-from worker.engine.cpu.kernels import LARGEST_KEY, PANEL, Kernels
+from worker.engine.cpu.kernels import LANES, LARGEST_KEY, PANEL, Kernels
 from worker.engine.cpu.passes import LayerParts, Layers, LayerSizes
 from worker.engine.cpu.products import PanelProduct, product_of
 from worker.engine.dspark.network import DSparkNetwork, Rotation
@@ -41,6 +41,31 @@ class FusedLayers:
         rotated = self._kernels.rotate(keys.flatten(1, 2).transpose(0, 1)[None], cosine, sine)[0]
         keys = rotated.transpose(0, 1).view(keys.shape)
         return list(zip(keys.unbind(1), values.unbind(1), strict=True))
+
+
+class Walk:
+    """What a vanilla Markov head makes of a block's logits, token by token, in one call of a kernel."""
+
+    def __init__(self, network: DSparkNetwork, kernels: Kernels) -> None:
+        head = cast(Any, network.markov_head)
+        self._embeddings: Tensor = head.markov_w1.weight.detach().contiguous()
+        self._product = PanelProduct(head.markov_w2.weight.detach(), None, kernels)
+        self._kernels = kernels
+
+    def guess(self, logits: Tensor, token_ids: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
+        """The most likely tokens [R, G] of logits [R, G, draft vocabulary], and embeddings [R, G, rank]."""
+        weights = self._product.weights
+        return self._kernels.walk(logits.contiguous(), self._embeddings, weights, token_ids, anchors)
+
+
+def walk_of(network: DSparkNetwork, kernels: Kernels | None) -> Walk | None:
+    """None for another head or sizes that the kernel does not take."""
+    config = network.config
+    if kernels is None or not kernels.can_multiply or config.markov_kind != "vanilla":
+        return None
+    if not config.markov_rank or config.markov_rank % 2 or config.draft_vocab_size % LANES:
+        return None
+    return Walk(network, kernels)
 
 
 def fused_layers(network: DSparkNetwork, first: int, kernels: Kernels | None) -> FusedLayers | None:

@@ -60,6 +60,22 @@ class Weights(Structure):
     ]
 
 
+class _Walk(Structure):
+    """`Walk` in choosing.cpp."""
+
+    _fields_ = [
+        ("logits", c_void_p),
+        ("rows", c_int64),
+        ("positions", c_int64),
+        ("embeddings", c_void_p),
+        ("weights", Weights),
+        ("token_ids", c_void_p),
+        ("anchors", c_void_p),
+        ("tokens", c_void_p),
+        ("embedded", c_void_p),
+    ]
+
+
 class Scratch16(Structure):
     """In panels.h."""
 
@@ -86,6 +102,8 @@ class Kernels:
             library, f"rotate_{name}", [c_void_p, *strides, c_void_p, c_void_p, *sizes, c_void_p]
         )
 
+        self._largest = _function(library, f"largest_{name}", [c_void_p, *sizes[:2], c_void_p, c_void_p])
+
         self.product_step = 2 if dtype == torch.bfloat16 else 1
         self.can_multiply = hasattr(library, f"product_{name}")
         self.can_multiply_int8 = hasattr(library, f"product_int8_{name}")
@@ -95,6 +113,7 @@ class Kernels:
             self.has_tiles = dtype == torch.bfloat16 and bool(library.has_tiles())
             self._product = _function(library, f"product_{name}", product)
             self.run_layers = _function(library, f"run_layers_{name}", [c_void_p])
+            self._walk = _function(library, f"walk_{name}", [POINTER(_Walk)])
         if self.can_multiply_int8:
             self._int8_product = _function(library, f"product_int8_{name}", product)
             self.run_int8_layers = _function(library, f"run_layers_int8_{name}", [c_void_p])
@@ -155,6 +174,28 @@ class Kernels:
         scratch = Scratch16(integers.data_ptr(), scales.data_ptr())
         self._int8_product(x.data_ptr(), rows, byref(weights), scratch, output.data_ptr())
         return output
+
+    def largest(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each row of contiguous x [N, columns], float32, and where it first is; NaN if any is NaN."""
+        values, places = torch.empty(len(x)), torch.empty(len(x), dtype=torch.int64)
+        self._largest(x.data_ptr(), *x.shape, values.data_ptr(), places.data_ptr())
+        return values, places
+
+    def walk(
+        self, logits: Tensor, embeddings: Tensor, weights: Weights, token_ids: Tensor, anchors: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Tokens [R, G], the most likely one after the other, and embeddings [R, G, rank] of those before.
+
+        `logits` [R, G, columns] is contiguous; to each position's is added what the token before it makes
+        likely: its embedding by the weights. -1 where the largest is not finite.
+        """
+        rows, positions, _ = logits.shape
+        tokens = torch.empty((rows, positions), dtype=torch.int64)
+        embedded = torch.empty((rows, positions, embeddings.shape[1]), dtype=embeddings.dtype)
+        addresses = (part.data_ptr() for part in (token_ids, anchors, tokens, embedded))
+        call = _Walk(logits.data_ptr(), rows, positions, embeddings.data_ptr(), weights, *addresses)
+        self._walk(byref(call))
+        return tokens, embedded
 
     def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
         """Over the last dimension of x, whose rows lie evenly apart."""

@@ -110,7 +110,11 @@ class DSparkDrafter:
         NOT_FINITE where nothing can be said: nothing of the draft vocabulary is allowed.
         """
         logits = self._network.logits(hidden)
-        previous = to_device(torch.tensor([row.tokens[-1] for row in rows]), hidden.device)
+        anchors = [row.tokens[-1] for row in rows]
+        is_plain = all(row.constraints is None and row.request.sampling.temperature == 0 for row in rows)
+        if is_plain and (guessed := self._network.guess(logits, anchors)) is not None:
+            return guessed
+        previous = to_device(torch.tensor(anchors), hidden.device)
         tokens: list[Tensor] = []
         embeddings: list[Tensor] = []
         state: Tensor | None = None

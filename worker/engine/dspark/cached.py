@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from worker.engine.cache import Cache, Chunk, LayerShape
 from worker.engine.cpu.attention import CompiledPass
-from worker.engine.cpu.drafting import fused_layers
+from worker.engine.cpu.drafting import fused_layers, walk_of
 from worker.engine.cpu.kernels import kernels_for
 from worker.engine.cpu.prepare import prepare
 from worker.engine.dspark.config import DSparkConfig
@@ -36,7 +36,9 @@ class CachedNetwork:
         self._network, self._cache, self._first = network, cache, first_layer
         self._cosine, self._sine = network.rotation(torch.arange(context_limit, device=weight.device))
         self._layers = [_Layer(first_layer + i, config.is_causal_in(i)) for i in range(config.num_layers)]
-        self._fused = fused_layers(network, first_layer, kernels_for(weight.dtype, self._device))
+        kernels = kernels_for(weight.dtype, self._device)
+        self._walk = walk_of(network, kernels)
+        self._fused = fused_layers(network, first_layer, kernels)
         if self._fused is not None:
             network.layers = nn.ModuleList()
         prepare(network, weight.dtype, self._device)
@@ -95,6 +97,15 @@ class CachedNetwork:
     def logits(self, hidden: Tensor) -> Tensor:
         """U [..., draft vocabulary], to which the Markov head adds."""
         return self._network.lm_head(hidden)
+
+    def guess(self, logits: Tensor, anchors: Sequence[int]) -> tuple[Tensor, Tensor] | None:
+        """Tokens [R, G] of logits [R, G, draft vocabulary], the most likely ones, one after the other.
+
+        And embeddings [R, G, rank] of those before them; None where `bias` has to be asked at each position.
+        """
+        if self._walk is None:
+            return None
+        return self._walk.guess(logits, self.token_ids, self._on_device(anchors))
 
     def bias(
         self, previous: Tensor, hidden: Tensor, state: Tensor | None

@@ -1,0 +1,76 @@
+"""The largest logit, and a block's tokens one after the other: by kernels as by torch."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.worker.distill.texts import tiny_network
+from worker.engine.cpu.choosing import largest
+from worker.engine.cpu.drafting import walk_of
+from worker.engine.cpu.kernels import kernels_for
+
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", [1, 15, 16, 17, 8191, 8192, 8200, 20_000])
+def test_the_first_of_the_largest_is_found(dtype: torch.dtype, columns: int) -> None:
+    # Rounded to few values, so that many are equal.
+    logits = (3 * torch.randn(7, columns, generator=torch.Generator().manual_seed(columns))).round().to(dtype)
+    logits[3] = -torch.inf
+    logits[4, columns // 2] = torch.inf
+    values, tokens = largest(logits)
+    assert torch.equal(values, logits.max(dim=1).values)
+    first = (logits == values[:, None]).int().argmax(dim=1)  # of ones and zeros, which argmax takes in order
+    assert torch.equal(tokens, first)
+    assert values.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("place", [0, 5, 9000, 19_999])
+def test_what_is_no_number_is_told_wherever_it_is(dtype: torch.dtype, place: int) -> None:
+    logits = torch.zeros(3, 20_000, dtype=dtype)
+    logits[1, place] = torch.nan
+    values, _ = largest(logits)
+    assert values.isnan().tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_rows_that_do_not_lie_together_are_read_as_they_lie(dtype: torch.dtype) -> None:
+    logits = torch.randn(40, 6, generator=torch.Generator().manual_seed(1)).to(dtype).t()
+    values, tokens = largest(logits)
+    assert torch.equal(values, logits.max(dim=1).values)
+    assert torch.equal(tokens, logits.argmax(dim=1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [1, 2, 13, 100])
+def test_a_walk_takes_the_most_likely_token_at_each_position(dtype: torch.dtype, rows: int) -> None:
+    network = tiny_network(draft_vocab=32).to(dtype).eval()
+    head = network.markov_head
+    walk = walk_of(network, kernels_for(dtype, "cpu"))
+    if walk is None or head is None:
+        pytest.skip("no compiled product on this machine")
+    generator = torch.Generator().manual_seed(rows)
+    logits = torch.randn(rows, 4, 32, generator=generator).to(dtype)
+    logits[0, 1, 7] = torch.nan
+    anchors = torch.randint(0, network.config.vocab_size, (rows,), generator=generator)
+    tokens, embedded = walk.guess(logits, network.token_ids, anchors)
+
+    previous, right = anchors, list[Tensor]()
+    for position in range(4):
+        assert torch.equal(embedded[:, position], head.embed(previous))
+        bias, _ = head(head.embed(previous), torch.empty(0), None)
+        scores = (logits[:, position] + bias).float()
+        right.append(torch.where(scores.isnan().any(dim=1), -1, network.token_ids[scores.argmax(dim=1)]))
+        # Sums in another order may round otherwise, and tell two nearly equal ones apart otherwise.
+        chosen = scores.gather(1, _columns(network.token_ids, tokens[:, position]))[:, 0]
+        near = chosen >= scores.max(dim=1).values - (0.05 if dtype == torch.bfloat16 else 1e-4)
+        assert bool((near | (right[-1] < 0)).all())
+        assert torch.equal(right[-1] < 0, tokens[:, position] < 0)
+        previous = tokens[:, position].clamp(min=0)
+    assert tokens[0, 1] == -1
+
+
+def _columns(token_ids: Tensor, tokens: Tensor) -> Tensor:
+    return (token_ids == tokens.clamp(min=0)[:, None]).int().argmax(dim=1, keepdim=True)
