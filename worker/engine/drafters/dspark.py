@@ -1,13 +1,14 @@
 """Proposes a block at once, from features of the target that its own passes have shown (arXiv 2607.05147)."""
 
 from collections.abc import Sequence
-from itertools import accumulate, compress
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from worker.engine.cache import CacheFull, Chunk
 from worker.engine.constraints import Span, constrain
+from worker.engine.drafters.backlog import Backlog
 from worker.engine.drafters.protocol import Draft, Proposal, Refusal
 from worker.engine.dspark.cached import CachedNetwork
 from worker.engine.rows import Row
@@ -15,6 +16,7 @@ from worker.engine.sampling import NOT_FINITE, choose
 from worker.engine.transfer import to_device
 
 GREEDY, SAMPLED = "dspark", "dspark sampled"  # sources of drafts: acceptance differs
+_MOST_WAITING = 2048  # positions whose features are kept: some megabytes
 _UNSOUND = "the drafter's output was not a finite number"
 
 
@@ -24,6 +26,7 @@ class DSparkDrafter:
     def __init__(self, network: CachedNetwork, vocab_size: int) -> None:
         self._network = network
         self._vocab_size = vocab_size
+        self._backlog = Backlog()
         self._contexts: dict[Row, tuple[int, Tensor]] = {}  # of each row's newest positions, from the first
         ids = network.token_ids
         whole = torch.arange(vocab_size, device=ids.device)
@@ -34,23 +37,18 @@ class DSparkDrafter:
         return self._network.config.taps
 
     def observe(self, rows: Sequence[Row], chunks: Sequence[Chunk], features: Tensor, logits: Tensor) -> None:  # noqa: ARG002 (part of the protocol)
-        sound = [row.spec_disabled_reason != _UNSOUND for row in rows]
-        if not all(sound):
-            tokens = [ok for ok, chunk in zip(sound, chunks, strict=True) for _ in chunk.token_ids]
-            chunks = [chunk for ok, chunk in zip(sound, chunks, strict=True) if ok]
-            features = features[torch.tensor(tokens, device=features.device)]
-        if not chunks:
-            return
-        context = self._network.extend(chunks, features)
-        if self._network.config.feeds_last_feature:
-            ends = accumulate(len(chunk.token_ids) for chunk in chunks)
-            for row, chunk, end in zip(compress(rows, sound), chunks, ends, strict=True):
-                newest = context[
-                    max(end - len(chunk.token_ids), end - self._network.config.block_size - 1) : end
-                ]
-                self._contexts[row] = chunk.end - len(newest), newest
+        """Of an output they wait until a block is asked for; others may begin with what a prompt's are."""
+        kept = features.clone()  # the next pass overwrites them
+        end = 0
+        for row, chunk in zip(rows, chunks, strict=True):
+            begin, end = end, end + len(chunk.token_ids)
+            if row.spec_disabled_reason != _UNSOUND:
+                self._backlog.add(row, chunk.start, kept[begin:end])
+        of_prompts = [r for r, chunk in zip(rows, chunks, strict=True) if chunk.start < r.prompt_tokens]
+        self._take_in(self._backlog.rows if self._backlog.num_tokens > _MOST_WAITING else of_prompts)
 
     def propose(self, rows: Sequence[Row], limits: Sequence[int]) -> list[Proposal]:
+        self._take_in(self._backlog.rows)
         config = self._network.config
         proposals: dict[Row, Proposal] = dict.fromkeys(rows, ())
         longest = self._network.context_limit - config.block_inputs  # beyond it a block has no room
@@ -71,7 +69,23 @@ class DSparkDrafter:
         return [proposals[row] for row in rows]
 
     def forget(self, row: Row) -> None:
+        if row.finish_reason is not None:
+            self._take_in([row])  # a prompt may go on where this one ends
+        self._backlog.drop(row)
         self._contexts.pop(row, None)
+
+    def _take_in(self, rows: Sequence[Row]) -> None:
+        """What the target has shown of these rows goes into the network's keys and values."""
+        some, chunks, features = self._backlog.take(rows)
+        if not some:
+            return
+        context = self._network.extend(chunks, features)
+        if not self._network.config.feeds_last_feature:
+            return
+        ends = accumulate(len(chunk.token_ids) for chunk in chunks)
+        for row, chunk, end in zip(some, chunks, ends, strict=True):
+            length = min(len(chunk.token_ids), self._network.config.block_size + 1)
+            self._contexts[row] = chunk.end - length, context[end - length : end]
 
     def _knows(self, row: Row) -> bool:
         """What precedes the anchor was in the row's last pass, unless it was not told of that."""

@@ -1,11 +1,13 @@
 """Each step takes the plan that should give the most tokens a second, plain decoding among them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import perf_counter
 
 import numpy as np
 
 from worker.engine.drafters.protocol import Draft
 from worker.engine.planner.costs import DraftCosts, StepCosts
+from worker.engine.planner.resting import Resting
 from worker.engine.planner.search import Floats, Integers, best_cut
 from worker.engine.planner.survival import RunningRates, Stream, Survival
 from worker.engine.planner.worth import Worth
@@ -14,8 +16,6 @@ MARGIN = 0.01  # of gain, before anything is verified: estimates err, and the be
 PROBE_SHARE = 0.005  # of the time goes into asking for rows that would not be asked for
 PROBE_STEPS = 100  # without verifying anything, or without plain decoding, and one step does
 _NEXT_TO_NOTHING = 0.004  # a drafter that takes less of a step is asked for all rows, to the full depth
-# But planning takes 1 to 2% of a step, too: where what was proposed brings less, each fourth step asks.
-_TOO_LITTLE, _SELDOM = 0.01, 4
 
 
 class AdaptivePlanner:
@@ -32,6 +32,7 @@ class AdaptivePlanner:
         costs: StepCosts | None = None,
         *,
         in_blocks: bool = False,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         """`in_blocks`: the drafter's pass costs the same, however few of its tokens are asked for."""
         self._gamma = gamma
@@ -41,44 +42,53 @@ class AdaptivePlanner:
         self._draft_costs = DraftCosts()
         self._worth = Worth()
         self._savings = 0.0  # seconds that may go into probes
-        self._since_plain = self._since_verified = self._since_asked = 0
+        self._resting = Resting()
+        self._clock = clock
+        self._planning = 0.0  # seconds that went into this step's plan
+        self._since_plain = self._since_verified = 0
         self._asked: list[int] = []  # of this step's rows, by index
         self._depth = gamma
+        self._is_planned = False  # else it is a plain one
         self._verified = 0
 
     def draft_limits(self, rows: Sequence[Stream], speculation: bool) -> list[int] | None:
-        self.survival.settle(rows)
-        self._asked, self._depth = [], self._gamma
-        if not speculation or self._since_plain >= PROBE_STEPS:
+        began = self._clock()
+        self._asked, self._depth, self._is_planned = [], self._gamma, False
+        if not speculation or self._since_plain >= PROBE_STEPS or self._resting.takes_this_step(len(rows)):
             return None
+        self._is_planned = True
+        self.survival.settle(rows)
         times = self.costs.times(len(rows), len(rows) * self._gamma)
         everyone = self._draft_costs.seconds(len(rows), self._gamma)
         if everyone <= _NEXT_TO_NOTHING * times[0]:
-            if self._worth.of_pair(len(rows)) >= _TOO_LITTLE or self._since_asked >= _SELDOM - 1:
-                self._asked = list(range(len(rows)))
+            self._asked = list(range(len(rows)))
         else:
             self._depth = self._best_depth(len(rows), times)
             self._asked = self._worth_asking(rows, float(times[0]))
             self._probe(len(rows), float(times[0]))
         limits = np.zeros(len(rows), dtype=np.int64)
         limits[self._asked] = self._depth
+        self._planning = self._clock() - began
         return limits.tolist()
 
     def verify_lengths(
         self, rows: Sequence[Stream], drafts: Sequence[Draft], draft_seconds: float
     ) -> list[int]:
-        lengths = np.zeros(len(rows), dtype=np.int64)
+        began = self._clock()
+        lengths, saved = np.zeros(len(rows), dtype=np.int64), 0.0
         if self._asked:
             self._draft_costs.observe(len(self._asked), self._depth, draft_seconds)
         if self._asked or any(draft.tokens for draft in drafts):
-            lengths = self._choose(rows, drafts, draft_seconds)
+            lengths, saved = self._choose(rows, drafts, draft_seconds)
+        if self._is_planned:
+            spent = self._planning + draft_seconds + self._clock() - began
+            self._resting.learn(len(rows), saved, spent)
         self._verified = len(rows) + int(lengths.sum())
         return lengths.tolist()
 
     def observe(self, num_rows: int, step_seconds: float) -> None:
         self.costs.observe(num_rows, self._verified, step_seconds)
         self._since_plain = 0 if self._verified == num_rows else self._since_plain + 1
-        self._since_asked = 0 if self._asked else self._since_asked + 1
         self._savings += PROBE_SHARE * step_seconds
 
     def expected(self, row: Stream, draft: Draft) -> float:
@@ -117,7 +127,10 @@ class AdaptivePlanner:
             self._savings -= price
             self._asked, self._depth = list(range(num_rows)), self._gamma
 
-    def _choose(self, rows: Sequence[Stream], drafts: Sequence[Draft], draft_seconds: float) -> Integers:
+    def _choose(
+        self, rows: Sequence[Stream], drafts: Sequence[Draft], draft_seconds: float
+    ) -> tuple[Integers, float]:
+        """How many tokens to verify, and the seconds that plain decoding would take longer for as many."""
         survival = self.survival.estimate(rows, drafts)
         for row, draft in zip(rows, drafts, strict=True):
             self.survival.watch(row, draft)
@@ -134,7 +147,9 @@ class AdaptivePlanner:
             if self._in_blocks:  # what was looked up would have come unasked: it gains and costs nothing
                 asked_for = np.where([draft.match > 0 for draft in drafts], 0, lengths)
             self._learn_worth(rows, survival, asked_for, times)
-        return lengths
+        gained = float((survival * (np.arange(self._gamma) < lengths[:, None])).sum())
+        extra = float(times[int(lengths.sum())] - times[0])
+        return lengths, gained / len(rows) * float(times[0]) - extra
 
     def _learn_worth(
         self, rows: Sequence[Stream], survival: Floats, lengths: Integers, times: Floats

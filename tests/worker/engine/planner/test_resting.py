@@ -1,0 +1,69 @@
+"""What planning itself takes is held against what it saves."""
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+import pytest
+
+from tests.worker.engine.planner.simulation import GAMMA, Costs, Kind, SimulatedRow, run
+from worker.engine.planner import AdaptivePlanner
+from worker.engine.planner.resting import Resting
+from worker.engine.planner.survival import Stream
+
+_ROWS = 64
+_STEP = 0.04
+_PLANNING = 0.0016  # seconds of each planned step
+COSTS = Costs(lambda _, verified: _STEP + 0.0004 * (verified - _ROWS), lambda rows, _: 1e-6 * rows)
+
+
+class Recorded(AdaptivePlanner):
+    """Notes which steps were planned; each takes the same time by its own clock."""
+
+    def __init__(self) -> None:
+        ticks = count()
+        super().__init__(GAMMA, clock=lambda: next(ticks) * _PLANNING / 2)
+        self.planned: list[bool] = []
+
+    def draft_limits(self, rows: Sequence[Stream], speculation: bool) -> list[int] | None:
+        limits = super().draft_limits(rows, speculation)
+        self.planned.append(limits is not None)
+        return limits
+
+
+def rows(kind: Kind, later: Kind | None = None) -> Iterator[SimulatedRow]:
+    for index in range(3 * _ROWS):
+        yield SimulatedRow(index, later if later and index >= _ROWS else kind, 96)
+
+
+def test_where_it_saves_nothing_few_steps_are_planned() -> None:
+    planner = Recorded()
+    run(planner, rows(Kind(0.3, (0.1,))), _ROWS, COSTS)
+    assert sum(planner.planned) <= 0.15 * len(planner.planned)
+
+
+def test_where_it_saves_more_than_it_takes_all_are() -> None:
+    planner = Recorded()
+    run(planner, rows(Kind(0.9, (0.95,))), _ROWS, COSTS)
+    assert sum(planner.planned) >= 0.95 * len(planner.planned)
+
+
+def test_rows_that_begin_to_copy_are_found() -> None:
+    planner = Recorded()
+    run(planner, rows(Kind(0.3, (0.1,)), later=Kind(0.9, (0.95,))), _ROWS, COSTS)
+    assert sum(planner.planned[100:]) >= 0.6 * len(planner.planned[100:])
+
+
+@pytest.mark.parametrize(("in_flight", "rests"), [(64, True), (60, True), (40, False), (100, False)])
+def test_a_rest_is_of_about_as_many_rows(in_flight: int, rests: bool) -> None:
+    resting = Resting()
+    for _ in range(8):
+        assert not resting.takes_this_step(64)
+        resting.learn(64, saved=0.0, spent=0.001)
+    assert resting.takes_this_step(in_flight) is rests
+
+
+def test_a_step_that_hung_does_not_decide() -> None:
+    resting = Resting()
+    for step in range(40):
+        assert not resting.takes_this_step(8)
+        resting.learn(8, saved=0.002, spent=5.0 if step == 20 else 0.001)
