@@ -276,6 +276,7 @@ class Engine:
     ) -> list[Result]:
         """Emit each row's tokens; a row whose processing fails ends alone."""
         results: list[Result] = []
+        ended: list[Row] = []
         for row, proposal, chosen in commits:
             try:
                 if row.is_prefilled:
@@ -290,6 +291,8 @@ class Engine:
             except Exception as error:
                 self._storage.wipe(row)
                 results.append(_failure(row.request, error))
+            ended.append(row)
+        for row in ended:
             self._remove(row)
         return results
 

@@ -69,8 +69,8 @@ class DSparkDrafter:
         return [proposals[row] for row in rows]
 
     def forget(self, row: Row) -> None:
-        if row.finish_reason is not None:
-            self._take_in([row])  # a prompt may go on where this one ends
+        if row.finish_reason is not None:  # a prompt may go on where this one ends
+            self._take_in([other for other in self._backlog.rows if other.finish_reason is not None])
         self._backlog.drop(row)
         self._contexts.pop(row, None)
 

@@ -82,7 +82,7 @@ class AdaptivePlanner:
             lengths, saved = self._choose(rows, drafts, draft_seconds)
         if self._is_planned:
             spent = self._planning + draft_seconds + self._clock() - began
-            self._resting.learn(len(rows), saved, spent)
+            self._resting.learn(len(rows), saved, spent, float(self.costs.times(len(rows), 0)[0]))
         self._verified = len(rows) + int(lengths.sum())
         return lengths.tolist()
 

@@ -2,8 +2,9 @@
 
 from worker.engine.planner.costs import BUCKETS, bucket
 
-_SHORTEST, _LONGEST = 8, 32  # steps without
+_SHORTEST, _LONGEST = 8, 128  # steps without
 _TRIAL = 2  # steps with, in between: in the first a drafter may have to catch up
+_SHARE = 0.005  # of the time may go into trials
 _JUDGED_AFTER = 8  # steps with
 _RATE = 0.2
 _CLIP = 2.0  # of what a step usually takes: one that hung must not decide
@@ -16,23 +17,27 @@ class Resting:
         self._saved = [0.0] * len(BUCKETS)
         self._spent = [0.0] * len(BUCKETS)
         self._steps = [0] * len(BUCKETS)
-        self._trial = 0
+        self._trial, self._trial_seconds = 0, 0.0
         self._rows = 0  # in flight when the rest began
-        self._left, self._length = 0, _SHORTEST
+        self._left = 0
 
     def takes_this_step(self, in_flight: int) -> bool:
         """Whether it is one without; far more or fewer rows end a rest."""
         if not self._left:
             return False
         if not 3 * self._rows <= 4 * in_flight <= 5 * self._rows:
-            self._left, self._length, self._trial = 0, _SHORTEST, 0
+            self._left = 0
             return False
         self._left -= 1
         return True
 
-    def learn(self, in_flight: int, saved: float, spent: float) -> None:
-        """A step was planned: it saves so many seconds of plain decoding, and its plan took so many."""
+    def learn(self, in_flight: int, saved: float, spent: float, plain: float) -> None:
+        """A step was planned: it saves so many seconds of plain decoding, and its plan took so many.
+
+        `plain` are those of a step without.
+        """
         self._trial += 1
+        self._trial_seconds += spent
         if self._trial == 1 and self._rows:
             return
         at = bucket(in_flight)
@@ -44,8 +49,7 @@ class Resting:
         self._spent[at] += rate * (spent - self._spent[at])
         if self._trial < _TRIAL or self._steps[at] < _JUDGED_AFTER:
             return
-        if self._saved[at] >= self._spent[at]:
-            self._length = _SHORTEST
-            return
-        self._rows, self._left, self._trial = in_flight, self._length, 0
-        self._length = min(2 * self._length, _LONGEST)
+        if self._saved[at] < self._spent[at]:
+            fair = self._trial_seconds / self._trial * _TRIAL / (_SHARE * plain)
+            self._rows, self._left = in_flight, round(min(max(fair, _SHORTEST), _LONGEST))
+            self._trial, self._trial_seconds = 0, 0.0
