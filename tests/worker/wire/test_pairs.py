@@ -21,7 +21,7 @@ def toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_default_pair_needs_no_declaration(toml: Path) -> None:  # noqa: ARG001 (an empty one)
     pair = get_pair("smollm2")
-    assert pair.method == "prompt_lookup"
+    assert pair.method == "dspark"
     assert pair.max_tokens == 512
 
 
