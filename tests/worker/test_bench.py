@@ -15,8 +15,9 @@ from tests.worker.queued import rows
 from tests.worker.test_quality import generated
 from worker.bench.arms import PLAIN, Arm
 from worker.bench.prompts import read_prompts
-from worker.bench.results import first_difference, summarize
+from worker.bench.results import Level, first_difference, summarize
 from worker.bench.running import Run, run
+from worker.bench.showing import as_text
 from worker.cli import main
 from worker.engine import Engine as GeneratingEngine
 from worker.engine import FolderModel, Pair, Request, Sampling
@@ -91,6 +92,19 @@ def test_the_table_has_a_line_for_each_arm_and_baselines_are_replaced(bench: Ben
         "plain", "prompt_lookup", "suffix", "prompt_lookup,",
     ]  # fmt: skip
     assert len(rows(database, select(Baseline.__table__))) == 1
+
+
+@pytest.mark.parametrize(
+    ("speedups", "helps"), [([1.1, 1.2, 1.3], "yes"), ([0.7, 0.8, 0.9], "no"), ([0.9, 1.0, 1.1], "even")]
+)
+def test_the_table_says_where_a_drafter_does_not_help(speedups: list[float], helps: str) -> None:
+    plain = [Run([generated([1, 2])], 1.0, 10)] * 3
+    runs = [Run([generated([1, 2])], 1 / speedup, 10) for speedup in speedups]
+    own = Arm(PLAIN, "none", None, NoDrafter, VerifyAll(3))
+    arms = [summarize(own, plain, plain), summarize(ARM, runs, plain)]
+    _, header, *lines = as_text([Level(1, 1, arms)]).splitlines()
+    place = header.index("helps")
+    assert [line[place : place + 5].strip() for line in lines] == ["-", helps]
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

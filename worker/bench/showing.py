@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from worker.bench.arms import PLAIN
 from worker.bench.results import ArmResult, Level
 
 _HEADER = (
@@ -9,6 +10,7 @@ _HEADER = (
     "tok/s",
     "speed-up",
     "95%",
+    "helps",
     "accepted length",
     "rate",
     "identical",
@@ -37,6 +39,7 @@ def _cells(result: ArmResult) -> tuple[str, ...]:
         f"{result.tokens_per_second:,.1f}",
         f"{result.speedup:.2f}x",
         f"{result.speedup_low:.2f}-{result.speedup_high:.2f}",
+        _helps(result),
         "-" if result.acceptance_length is None else f"{result.acceptance_length:.2f}",
         "-" if result.acceptance_rate is None else f"{result.acceptance_rate:.1%}",
         f"{result.identical:.0%}",
@@ -44,3 +47,12 @@ def _cells(result: ArmResult) -> tuple[str, ...]:
         f"{result.first_token_seconds * 1000:,.0f} ms",
         f"{result.peak_memory / 2**20:,.0f} MiB",
     )
+
+
+def _helps(result: ArmResult) -> str:
+    """By the interval, not by its middle."""
+    if result.arm == PLAIN:
+        return "-"
+    if result.speedup_low > 1:
+        return "yes"
+    return "no" if result.speedup_high < 1 else "even"
