@@ -11,6 +11,8 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -61,19 +63,22 @@ def _compiled_file() -> Path:
 def _compile(compiler: str, sources: list[Path], output: Path) -> None:
     _log.info("compiling the CPU kernels, once, into %s", output.parent)
     # The driver would link its own OpenMP: -fopenmp is for the compiler alone.
-    objects: list[Path] = []
+    flags = [flag for flag in _FLAGS if flag != "-shared"]
+    objects = [output.with_name(f"{output.stem}-{source.stem}.o") for source in sources]
+    commands = [
+        (compiler, *flags, "-c", str(source), "-o", str(file))
+        for source, file in zip(sources, objects, strict=True)
+    ]
     try:
-        for source in sources:
-            objects.append(output.with_name(f"{output.stem}-{source.stem}.o"))
-            flags = [flag for flag in _FLAGS if flag != "-shared"]
-            _run(compiler, *flags, "-c", str(source), "-o", str(objects[-1]))
-        _run(compiler, "-shared", *map(str, objects), "-o", str(output))
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(_run, commands))
+        _run((compiler, "-shared", *map(str, objects), "-o", str(output)))
     finally:
         for file in objects:
             file.unlink(missing_ok=True)
 
 
-def _run(*command: str) -> None:
+def _run(command: Sequence[str]) -> None:
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS)
 
 

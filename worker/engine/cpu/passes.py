@@ -1,4 +1,4 @@
-"""A pass through decoder layers, as the kernel in layers.cpp takes it."""
+"""A pass through decoder layers, as the kernel in layers.h takes it."""
 
 from collections.abc import Sequence
 from ctypes import Array, Structure, addressof, byref, c_float, c_int64, c_void_p
@@ -49,7 +49,7 @@ class LayerParts:
 
 
 class _Layer(Structure):
-    """`Layer` in layers.cpp."""
+    """`Layer` in layers.h."""
 
     _fields_ = [
         ("attention_norm", c_void_p),
@@ -67,7 +67,7 @@ class _Layer(Structure):
 
 
 class _Pass(Structure):
-    """`Pass` in layers.cpp."""
+    """`Pass` in layers.h."""
 
     _fields_ = [
         ("layers", c_void_p),
