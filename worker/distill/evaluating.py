@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -69,9 +70,9 @@ def likeliest_followers(counts: Tensor, draft_ids: Tensor) -> Tensor:
     """[V], of sparse counts [V, V_d] of bigrams; -1 where a token never came."""
     (before, after), values = counts.indices(), counts.values()
     order = values.argsort(stable=True)  # the last one written is the most frequent
-    best = torch.full((counts.shape[0],), -1)
-    best[before[order]] = draft_ids[after[order]]
-    return best
+    best = np.full(counts.shape[0], -1)
+    best[before[order].numpy()] = draft_ids[after[order]].numpy()  # torch promises no order
+    return torch.from_numpy(best)
 
 
 def _walk(text: Text, propose: Propose) -> Tally:
