@@ -21,10 +21,27 @@ class Backlog:
     """Of each row the newest positions, without gaps."""
 
     def __init__(self) -> None:
+        self._passes: list[tuple[Sequence[Row], Sequence[Chunk], Tensor]] = []  # not sorted by row yet
         self._rows: dict[Row, _Pieces] = {}
+        self.num_tokens = 0  # at most
 
-    def add(self, row: Row, start: int, features: Tensor) -> None:
-        """Features [T, m * d] from position `start` on; what was known from there on was not accepted."""
+    def add(self, rows: Sequence[Row], chunks: Sequence[Chunk], features: Tensor) -> None:
+        """Features [T, m * d] of a pass over these chunks, one of each row.
+
+        What was known of a row from its chunk's start on was not accepted.
+        """
+        self._passes.append((rows, chunks, features))
+        self.num_tokens += len(features)
+
+    def _sort(self) -> None:
+        for rows, chunks, features in self._passes:
+            end = 0
+            for row, chunk in zip(rows, chunks, strict=True):
+                begin, end = end, end + len(chunk.token_ids)
+                self._add(row, chunk.start, features[begin:end])
+        self._passes.clear()
+
+    def _add(self, row: Row, start: int, features: Tensor) -> None:
         known = self._rows.get(row)
         if known is None or not known.start < start <= known.end:
             self._rows[row] = _Pieces(start, start + len(features), [features])
@@ -39,14 +56,12 @@ class Backlog:
 
     @property
     def rows(self) -> list[Row]:
+        self._sort()
         return list(self._rows)
-
-    @property
-    def num_tokens(self) -> int:
-        return sum(pieces.end - pieces.start for pieces in self._rows.values())
 
     def take(self, rows: Sequence[Row]) -> tuple[list[Row], list[Chunk], Tensor]:
         """The rows that have any, where their positions are (of whatever tokens), and features [T, m * d]."""
+        self._sort()
         some = [row for row in rows if row in self._rows]
         taken = [self._rows.pop(row) for row in some]
         chunks = [
@@ -54,7 +69,9 @@ class Backlog:
             for row, pieces in zip(some, taken, strict=True)
         ]
         features = [piece for pieces in taken for piece in pieces.features]
+        self.num_tokens = sum(pieces.end - pieces.start for pieces in self._rows.values())
         return some, chunks, torch.cat(features) if features else torch.empty(0)
 
     def drop(self, row: Row) -> None:
+        self._sort()
         self._rows.pop(row, None)

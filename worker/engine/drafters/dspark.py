@@ -38,17 +38,12 @@ class DSparkDrafter:
 
     def observe(self, rows: Sequence[Row], chunks: Sequence[Chunk], features: Tensor, logits: Tensor) -> None:  # noqa: ARG002 (part of the protocol)
         """Of an output they wait until a block is asked for; others may begin with what a prompt's are."""
-        kept = features.clone()  # the next pass overwrites them
-        end = 0
-        for row, chunk in zip(rows, chunks, strict=True):
-            begin, end = end, end + len(chunk.token_ids)
-            if row.spec_disabled_reason != _UNSOUND:
-                self._backlog.add(row, chunk.start, kept[begin:end])
+        self._backlog.add(rows, chunks, features.clone())  # the next pass overwrites them
         of_prompts = [r for r, chunk in zip(rows, chunks, strict=True) if chunk.start < r.prompt_tokens]
         self._take_in(self._backlog.rows if self._backlog.num_tokens > _MOST_WAITING else of_prompts)
 
     def propose(self, rows: Sequence[Row], limits: Sequence[int]) -> list[Proposal]:
-        self._take_in(self._backlog.rows)
+        self._take_in(rows)
         config = self._network.config
         proposals: dict[Row, Proposal] = dict.fromkeys(rows, ())
         longest = self._network.context_limit - config.block_inputs  # beyond it a block has no room
@@ -76,6 +71,9 @@ class DSparkDrafter:
 
     def _take_in(self, rows: Sequence[Row]) -> None:
         """What the target has shown of these rows goes into the network's keys and values."""
+        rows = [row for row in rows if row.spec_disabled_reason != _UNSOUND]
+        if not rows:
+            return
         some, chunks, features = self._backlog.take(rows)
         if not some:
             return

@@ -123,6 +123,7 @@ class DraftCosts:
     def __init__(self) -> None:
         self._seconds: dict[int, float] = {}  # by bucket of rows, per token of depth, in log
         self._rows: dict[int, float] = {}
+        self._known = np.zeros(0)  # seconds of so many rows at one token each, until more is learnt
 
     def observe(self, rows: int, depth: int, seconds: float) -> None:
         seen = log(max(seconds, 1e-9) / depth)
@@ -130,6 +131,7 @@ class DraftCosts:
         known = self._seconds.setdefault(at, seen)
         self._seconds[at] = known + 0.2 * min(max(seen - known, -1.5), 1.5)
         self._rows[at] = self._rows.get(at, rows) * 0.8 + rows * 0.2
+        self._known = np.zeros(0)
 
     def seconds(self, rows: int, depth: int) -> float:
         """Between what was seen of fewer and of more rows; 0 where nothing was: it is then tried."""
@@ -137,12 +139,17 @@ class DraftCosts:
 
     def up_to(self, most: int, depth: int) -> Floats:
         """The same for 0, 1, ... `most` rows."""
+        if len(self._known) <= most:
+            self._known = self._per_token(most)
+        return depth * self._known[: most + 1]
+
+    def _per_token(self, most: int) -> Floats:
         if not self._seconds:
             return np.zeros(most + 1)
         known = sorted(self._seconds)
         seen = [self._rows[at] for at in known]
         rows = np.arange(most + 1, dtype=np.float64)
-        seconds = depth * np.interp(rows, seen, [exp(self._seconds[at]) for at in known])
+        seconds = np.interp(rows, seen, [exp(self._seconds[at]) for at in known])
         seconds *= (rows / seen[-1]).clip(1.0)
         seconds[0] = 0.0
         return seconds

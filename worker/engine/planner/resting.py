@@ -5,8 +5,9 @@ from worker.engine.planner.costs import BUCKETS, bucket
 _SHORTEST, _LONGEST = 8, 128  # steps without
 _TRIAL = 2  # steps with, in between: in the first a drafter may have to catch up
 _SHARE = 0.005  # of the time may go into trials
-_JUDGED_AFTER = 32  # steps with
-_SLOW, _FAST = 0.02, 0.2  # a rest needs both: what steps save comes in spells
+_JUDGED_AFTER = 16  # steps with
+_MARGIN = 0.06  # of a step, that planning must save beyond what it takes: estimates err
+_SLOW, _FAST = 0.03, 0.2  # a rest needs both: what steps save comes in spells
 _CLIP = 2.0  # of what a step usually takes: one that hung must not decide
 
 
@@ -18,7 +19,7 @@ class Resting:
         self._spent = [0.0] * len(BUCKETS)
         self._steps = [0] * len(BUCKETS)
         self._trial, self._trial_seconds = 0, 0.0
-        self._lately = 0.0  # saved less spent, in this trial
+        self._lately = 0.0  # saved beyond what is needed, in this trial
         self._rows = 0  # in flight when the rest began
         self._left = 0
 
@@ -48,10 +49,11 @@ class Resting:
             spent = min(spent, _CLIP * self._spent[at])
         self._saved[at] += rate * (saved - self._saved[at])
         self._spent[at] += rate * (spent - self._spent[at])
-        self._lately += max(_FAST, 1 / self._trial) * (saved - spent - self._lately)
+        needed = spent + _MARGIN * plain
+        self._lately += max(_FAST, 1 / self._trial) * (saved - needed - self._lately)
         if self._trial < _TRIAL or self._steps[at] < _JUDGED_AFTER:
             return
-        if self._saved[at] < self._spent[at] and self._lately < 0:
+        if self._saved[at] < self._spent[at] + _MARGIN * plain and self._lately < 0:
             fair = self._trial_seconds / self._trial * _TRIAL / (_SHARE * plain)
             self._rows, self._left = in_flight, round(min(max(fair, _SHORTEST), _LONGEST))
             self._trial, self._trial_seconds, self._lately = 0, 0.0, 0.0

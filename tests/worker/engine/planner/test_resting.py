@@ -56,7 +56,7 @@ def test_rows_that_begin_to_copy_are_found() -> None:
 @pytest.mark.parametrize(("in_flight", "rests"), [(64, True), (60, True), (40, False), (100, False)])
 def test_a_rest_is_of_about_as_many_rows(in_flight: int, rests: bool) -> None:
     resting = Resting()
-    for _ in range(32):
+    for _ in range(16):
         assert not resting.takes_this_step(64)
         resting.learn(64, saved=0.0, spent=0.001, plain=0.03)
     assert resting.takes_this_step(in_flight) is rests
