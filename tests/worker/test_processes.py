@@ -34,7 +34,7 @@ def test_two_processes_share_a_batch_and_each_prompt_runs_once(
     start: Start, submit_tiny: Callable[..., Queued], valkey_url: str
 ) -> None:
     """Far more bells than prompts: a duplicate wakes somebody who finds nothing. Once on a real engine."""
-    batch = submit_tiny([{"n": 1 + number % 2} for number in range(60)], {"temperature": 1.0})
+    batch = submit_tiny([{"n": 1 + number % 2} for number in range(300)], {"temperature": 1.0})
     started = start("cpu:2", real=batch.db.dialect.name == "sqlite")
     until(lambda: [worker.state for worker in workers(batch.db)] == ["ready", "ready"], "both are ready")
     ring(make_app(valkey_url), "tiny", 200, window=200)
