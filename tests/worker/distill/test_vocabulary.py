@@ -62,3 +62,13 @@ def test_a_rank_beyond_the_matrix_is_filled_up() -> None:
     w1, w2 = markov_factors(counts, 6, seed=0)
     assert w1.shape == (VOCAB, 6)
     assert w2.shape == (3, 6)
+
+
+def test_of_many_followers_the_most_frequent_is_the_likeliest() -> None:
+    """So many that torch writes them by several threads, in no order."""
+    counts = torch.rand(40, 3000, generator=torch.Generator().manual_seed(1))
+    counts[7] = 0
+    draft_ids = torch.randperm(5000, generator=torch.Generator().manual_seed(2))[:3000]
+    right = draft_ids[counts.argmax(dim=1)]
+    right[7] = -1
+    assert torch.equal(likeliest_followers(counts.to_sparse(), draft_ids), right)
