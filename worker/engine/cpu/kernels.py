@@ -191,11 +191,11 @@ class Kernels:
         """
         rows, positions, _ = logits.shape
         tokens = torch.empty((rows, positions), dtype=torch.int64)
-        embedded = torch.empty((rows, positions, embeddings.shape[1]), dtype=embeddings.dtype)
+        embedded = torch.empty((positions, rows, embeddings.shape[1]), dtype=embeddings.dtype)
         addresses = (part.data_ptr() for part in (token_ids, anchors, tokens, embedded))
         call = _Walk(logits.data_ptr(), rows, positions, embeddings.data_ptr(), weights, *addresses)
         self._walk(byref(call))
-        return tokens, embedded
+        return tokens, embedded.transpose(0, 1)
 
     def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
         """Over the last dimension of x, whose rows lie evenly apart."""

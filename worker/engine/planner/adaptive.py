@@ -147,9 +147,8 @@ class AdaptivePlanner:
             if self._in_blocks:  # what was looked up would have come unasked: it gains and costs nothing
                 asked_for = np.where([draft.match > 0 for draft in drafts], 0, lengths)
             self._learn_worth(rows, survival, asked_for, times)
-        gained = float((survival * (np.arange(self._gamma) < lengths[:, None])).sum())
         extra = float(times[int(lengths.sum())] - times[0])
-        return lengths, gained / len(rows) * float(times[0]) - extra
+        return lengths, float(_accepted(survival, lengths).mean() * times[0]) - extra
 
     def _learn_worth(
         self, rows: Sequence[Stream], survival: Floats, lengths: Integers, times: Floats
@@ -157,5 +156,10 @@ class AdaptivePlanner:
         """Each asked row's tokens less its share of the longer step, in tokens of plain decoding."""
         admitted = int(lengths.sum())
         price = len(rows) * (times[admitted] / times[0] - 1) / max(admitted, 1)
-        gains = (survival * (np.arange(self._gamma) < lengths[:, None])).sum(axis=1) - price * lengths
+        gains = _accepted(survival, lengths) - price * lengths
         self._worth.learn(len(rows), [rows[index] for index in self._asked], gains[self._asked])
+
+
+def _accepted(survival: Floats, lengths: Integers) -> Floats:
+    """[R]: how many tokens of each row are expected to be accepted, of so many that are verified."""
+    return (survival * (np.arange(survival.shape[1]) < lengths[:, None])).sum(axis=1)

@@ -51,14 +51,13 @@ struct Walk {
   const int64_t* token_ids;  // of columns
   const int64_t* anchors;    // [rows]
   int64_t* tokens;           // [rows, positions]; -1 where the largest is not finite
-  T* embedded;               // [rows, positions, rank]: of the token before each
+  T* embedded;               // [positions, rows, rank]: of the token before each
 };
 
 template <typename Kind>
 void walk(const Walk<Kind>& w) {
   typedef typename Kind::Element T;
   int64_t columns = w.weights.columns, rank = w.weights.depth;
-  std::vector<T> before(w.rows * rank);
   std::vector<Largest> found;
 #pragma omp parallel
   {
@@ -67,15 +66,14 @@ void walk(const Walk<Kind>& w) {
 #pragma omp single
     found.resize(omp_get_num_threads() * w.rows);
     for (int64_t position = 0; position < w.positions; position++) {
+      T* before = w.embedded + position * w.rows * rank;
 #pragma omp for schedule(static)
       for (int64_t row = 0; row < w.rows; row++) {
         int64_t token = position ? w.tokens[row * w.positions + position - 1] : w.anchors[row];
-        const T* from = w.embeddings + (token < 0 ? 0 : token) * rank;
-        std::memcpy(before.data() + row * rank, from, rank * sizeof(T));
-        std::memcpy(w.embedded + (row * w.positions + position) * rank, from, rank * sizeof(T));
+        std::memcpy(before + row * rank, w.embeddings + (token < 0 ? 0 : token) * rank, rank * sizeof(T));
       }
       lanes.assign(w.rows, {});
-      multiply(Rows<T>{before.data(), nullptr}, w.rows, w.weights, [&](int64_t row, int64_t column, Floats bias) {
+      multiply(Rows<T>{before, nullptr}, w.rows, w.weights, [&](int64_t row, int64_t column, Floats bias) {
         const T* logits = w.logits + (row * w.positions + position) * columns + column;
         lanes[row].add(rounded<T>(load(logits) + rounded<T>(bias)), column);
       });

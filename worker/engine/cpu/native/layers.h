@@ -63,25 +63,19 @@ void multiply_gated(const Rows<typename Kind::Input>& rows, int64_t count, const
                     typename Kind::Element* y) {
   typedef typename Kind::Element T;
   int64_t panels = w.columns / 2 / kPanel;
-  for (int64_t begin = 0; begin < count; begin += kRows) {
-    Blocks<Kind> blocks(rows.x + begin * w.depth, std::min(kRows, count - begin), w.depth);
-#pragma omp for schedule(static) nowait
-    for (int64_t panel = 0; panel < panels; panel++)
-      blocks.each(w.panel(panel), [&](auto block) {
-        auto gates = block.multiply(blocks.x, w.depth, w.panel(panel), 0);
-        auto ups = block.multiply(blocks.x, w.depth, w.panel(panels + panel), panels * w.panel_bytes());
-        block.each([&](int64_t i, int64_t row) {
-          row += begin;
-          float scale = rows.scale(row);
-          for (int z = 0; z < 2; z++) {
-            int64_t column = panel * kPanel + z * kLanes;
-            Floats gate = w.value(gates.at[i][z], column, scale);
-            Floats up = w.value(ups.at[i][z], w.columns / 2 + column, scale);
-            store(y + row * (w.columns / 2) + column, silu_and_multiply<T>(rounded<T>(gate), rounded<T>(up)));
-          }
-        });
-      });
-  }
+  for_panels(rows, count, w, panels, [&](auto x, auto block, int64_t panel, int64_t row) {
+    auto gates = block.multiply(x, w.depth, w.panel(panel), 0);
+    auto ups = block.multiply(x, w.depth, w.panel(panels + panel), panels * w.panel_bytes());
+    for (int64_t i = 0; i < block.rows; i++) {
+      float scale = rows.scale(row + i);
+      for (int z = 0; z < 2; z++) {
+        int64_t column = panel * kPanel + z * kLanes;
+        Floats gate = w.value(gates.at[i][z], column, scale);
+        Floats up = w.value(ups.at[i][z], w.columns / 2 + column, scale);
+        store(y + (row + i) * (w.columns / 2) + column, silu_and_multiply<T>(rounded<T>(gate), rounded<T>(up)));
+      }
+    }
+  });
 }
 
 template <typename Kind>

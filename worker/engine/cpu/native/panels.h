@@ -18,8 +18,6 @@
 
 #include <immintrin.h>
 
-#include <immintrin.h>
-
 constexpr int64_t kPanel = 2 * kLanes;
 constexpr int kTile = 12;         // rows of x at a time: with two vectors each, their sums fill the registers
 constexpr int kFew = 3;           // so few rows leave registers free, and need more sums in flight
@@ -120,6 +118,7 @@ inline void with_constant(int64_t count, Function f) {
 // Some rows of x, by vectors: their number is a constant.
 template <typename Kind, int M>
 struct VectorBlock {
+  static constexpr int64_t rows = M;
   int64_t first;
   Fetch fetch;
 
@@ -127,12 +126,6 @@ struct VectorBlock {
     Sums<Kind, M> sums;
     sums.multiply(x + first * depth, depth, weights, {fetch.from + further, fetch.stride});
     return sums;
-  }
-
-  // f(place in the sums, row)
-  template <typename Function>
-  void each(Function f) const {
-    for (int i = 0; i < M; i++) f(i, first + i);
   }
 };
 
@@ -236,26 +229,31 @@ inline Rows<int16_t> ready(const T* x, int64_t rows, int64_t depth, const int16_
   return {scratch.x, scratch.scales};
 }
 
-// out(row, column, sixteen of y) for all of y, shared among the threads of the parallel region around it. Other
-// threads' parts may be unfinished on return.
-template <typename Kind, typename Out>
-inline void multiply(const Rows<typename Kind::Input>& rows, int64_t count, const Weights<Kind>& w, Out out) {
-  int64_t panels = (w.columns + kPanel - 1) / kPanel;
+// f(x, block, panel, row of the block's first sums) for all rows and the first `panels` panels, shared among the
+// threads of the parallel region around it. Other threads' parts may be unfinished on return.
+template <typename Kind, typename Function>
+inline void for_panels(const Rows<typename Kind::Input>& rows, int64_t count, const Weights<Kind>& w, int64_t panels,
+                       Function f) {
   for (int64_t begin = 0; begin < count; begin += kRows) {
     Blocks<Kind> blocks(rows.x + begin * w.depth, std::min(kRows, count - begin), w.depth);
 #pragma omp for schedule(static) nowait
     for (int64_t panel = 0; panel < panels; panel++)
-      blocks.each(w.panel(panel), [&](auto block) {
-        auto sums = block.multiply(blocks.x, w.depth, w.panel(panel), 0);
-        block.each([&](int64_t i, int64_t row) {
-          row += begin;
-          for (int z = 0; z < 2; z++) {
-            int64_t column = panel * kPanel + z * kLanes;
-            if (column < w.columns) out(row, column, w.value(sums.at[i][z], column, rows.scale(row)));
-          }
-        });
-      });
+      blocks.each(w.panel(panel), [&](auto block) { f(blocks.x, block, panel, begin + block.first); });
   }
+}
+
+// out(row, column, sixteen of y) for all of y, shared among threads like `for_panels`.
+template <typename Kind, typename Out>
+inline void multiply(const Rows<typename Kind::Input>& rows, int64_t count, const Weights<Kind>& w, Out out) {
+  int64_t panels = (w.columns + kPanel - 1) / kPanel;
+  for_panels(rows, count, w, panels, [&](auto x, auto block, int64_t panel, int64_t row) {
+    auto sums = block.multiply(x, w.depth, w.panel(panel), 0);
+    for (int64_t i = 0; i < block.rows; i++)
+      for (int z = 0; z < 2; z++) {
+        int64_t column = panel * kPanel + z * kLanes;
+        if (column < w.columns) out(row + i, column, w.value(sums.at[i][z], column, rows.scale(row + i)));
+      }
+  });
 }
 
 #endif

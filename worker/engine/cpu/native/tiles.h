@@ -99,12 +99,6 @@ struct TileBlock {
     return sums;
   }
 
-  // f(place in the sums, row)
-  template <typename Function>
-  void each(Function f) const {
-    for (int64_t i = 0; i < rows; i++) f(i, first + i);
-  }
-
  private:
   template <int Tiles>
   void multiply(const Bfloat16* x, int64_t depth, const char* weights, const char* next, TileSums& sums) const {
