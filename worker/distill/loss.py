@@ -92,6 +92,8 @@ def _gradient(q: Tensor, slots: Slots, piece: slice, ce: float, l1: float) -> tu
     distance = (at_ids - p).abs().sum(1) + 1 - at_ids.sum(1) + (1 - p.sum(1)).clamp(min=0)
     entropy = -at_token.clamp(min=1e-12).log() * has_token
     q *= (share * (ce * has_token + 2 * l1 * mass))[:, None].to(q.dtype)
-    q.scatter_add_(1, ids, (-2 * l1 * share * at_ids * below).to(q.dtype))
-    q.scatter_add_(1, tokens[:, None], (-ce * share * has_token)[:, None].to(q.dtype))
+    rows = torch.arange(len(q), device=q.device)[:, None] * q.shape[1]
+    # put_, since scatter_add_ copies all of q where it has 16 bits
+    q.put_(rows + ids, (-2 * l1 * share * at_ids * below).to(q.dtype), accumulate=True)
+    q.put_(rows + tokens[:, None], (-ce * share * has_token)[:, None].to(q.dtype), accumulate=True)
     return q, entropy, distance

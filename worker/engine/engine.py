@@ -260,7 +260,9 @@ class Engine:
 
     def _propose(self, rows: Sequence[Row]) -> list[Sequence[int]]:
         """What of the drafter's proposals is worth verifying."""
-        limits = self._planner.draft_limits(rows, self.speculation and not self._proof.is_plain)
+        remaining = None if self.num_waiting else [row.limit - row.num_output for row in rows]
+        speculation = self.speculation and not self._proof.is_plain
+        limits = self._planner.draft_limits(rows, speculation, remaining)
         began = perf_counter()
         drafts = [Draft(())] * len(rows) if limits is None else self._drafter.propose(rows, limits)
         lengths = self._planner.verify_lengths(rows, drafts, perf_counter() - began)
@@ -287,7 +289,7 @@ class Engine:
                 if row.finish_reason is None:
                     continue
                 results.append(row.generation(self.pair.method))
-                self._storage.note(row)
+                self._storage.note(row, self._drafter.shareable(row))
             except Exception as error:
                 self._storage.wipe(row)
                 results.append(_failure(row.request, error))

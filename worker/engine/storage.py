@@ -46,9 +46,11 @@ class Storage:
         resident.cached = length
         return length
 
-    def note(self, resident: Resident) -> None:
-        """What it has computed is sound: others may take it over."""
+    def note(self, resident: Resident, most: int | None = None) -> None:
+        """What it has computed is sound: others may take it over, or the first so many positions of it."""
         length = min(resident.cached, len(resident.tokens))
+        if most is not None:
+            length = min(length, most)
         self._computed.note(resident.slot, resident.tokens, length)
 
     def known(self, tokens: Sequence[int]) -> int:

@@ -16,14 +16,22 @@ class Taps:
     def __init__(self, model: nn.Module, layers: Sequence[int]) -> None:
         """Of a model that is prepared for its taps; raises EngineError where it has no such layer."""
         self._outputs: list[Tensor] = [torch.empty(0)] * len(layers)
-        modules = _modules_by_last_layer(model)
+        modules = _decoder_layers(model)
+        self._fused = modules[0] if modules and isinstance(modules[0], DecoderLayers) else None
+        if self._fused is not None:
+            modules = list(self._fused.layers)
         for place, layer in enumerate(layers):
-            if layer not in modules:
-                raise EngineError(f"layer {layer} of the target cannot be tapped: it has {sorted(modules)}")
-            modules[layer].register_forward_hook(self._noting(place))
+            if not 0 <= layer < len(modules):
+                raise EngineError(
+                    f"layer {layer} of the target cannot be tapped: it has 0 to {len(modules) - 1}"
+                )
+            if self._fused is None:
+                modules[layer].register_forward_hook(self._noting(place))
 
     def features(self) -> Tensor:
         """[T, m * d] of the pass's tokens, the taps side by side."""
+        if self._fused is not None:
+            return self._fused.features
         return torch.cat(self._outputs, dim=-1)[0]
 
     def _noting(self, place: int) -> Any:
@@ -33,17 +41,10 @@ class Taps:
         return note
 
 
-def _modules_by_last_layer(model: nn.Module) -> dict[int, nn.Module]:
-    """The decoder's layers, or what computes several of them at once, by the number of the last."""
+def _decoder_layers(model: nn.Module) -> list[nn.Module]:
+    """The decoder's layers, or what computes all of them at once."""
     for module in model.modules():
         layers = getattr(module, "layers", None)
         if isinstance(layers, nn.ModuleList):
-            break
-    else:
-        return {}
-    ends: dict[int, nn.Module] = {}
-    end = -1
-    for layer in layers:
-        end += len(layer.layers) if isinstance(layer, DecoderLayers) else 1
-        ends[end] = layer
-    return ends
+            return list(layers)
+    return []

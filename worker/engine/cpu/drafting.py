@@ -31,7 +31,7 @@ class FusedLayers:
     def run(self, x: Tensor, rotation: Rotation, buffers: Buffers, chunks: Tensor) -> Tensor:
         """x [T, d] after the layers; `chunks` as attention takes them."""
         cosine, sine = rotation
-        return self._layers.run(x[None], (cosine[None], sine[None]), buffers, chunks)[0]
+        return self._layers.run(x[None], (cosine[None], sine[None]), buffers, chunks)[0][0]
 
     def context_keys_values(self, context: Tensor, rotation: Rotation) -> list[tuple[Tensor, Tensor]]:
         """As the network's own."""

@@ -63,6 +63,7 @@ class _Layer(Structure):
         ("window", c_int64),
         ("whole", c_int64),
         ("scale", c_float),
+        ("tap", c_int64),
     ]
 
 
@@ -92,21 +93,36 @@ class _Pass(Structure):
         ("attended", c_void_p),
         ("activated", c_void_p),
         ("scratch", Scratch16),
+        ("features", c_void_p),
+        ("taps", c_int64),
     ]
 
 
 class Layers:
     """Consecutive layers of equal sizes."""
 
-    def __init__(self, parts: Sequence[LayerParts], first: int, kernels: Kernels) -> None:
-        """`first` is the number of the first of them in the model, and so of its cache."""
+    def __init__(
+        self, parts: Sequence[LayerParts], first: int, kernels: Kernels, taps: Sequence[int] = ()
+    ) -> None:
+        """`first` is the number of the first of them in the model, and so of its cache.
+
+        `taps` are those among them, from 0, whose outputs are the pass's features.
+        """
+        self._taps = len(taps)
         self._cached = slice(first, first + len(parts))
         self._parts = parts  # keeps alive what the pointers point to
-        self._layers = (_Layer * len(parts))(*map(_layer, parts))
+        self._layers = (_Layer * len(parts))(
+            *(_layer(part, taps.index(i) if i in taps else -1) for i, part in enumerate(parts))
+        )
         self._run = kernels.run_int8_layers if parts[0].qkv.int8 else kernels.run_layers
 
-    def run(self, x: Tensor, rotation: tuple[Tensor, Tensor], buffers: Buffers, chunks: Tensor) -> Tensor:
-        """x [1, T, hidden] after the layers; rotation is cosine and sine [1, T, head_dim]."""
+    def run(
+        self, x: Tensor, rotation: tuple[Tensor, Tensor], buffers: Buffers, chunks: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """x [1, T, hidden] after the layers; rotation is cosine and sine [1, T, head_dim].
+
+        And the features [T, taps * hidden].
+        """
         sizes = self._parts[0].sizes
         x = x.contiguous().clone()
         cosine, sine = (part.contiguous() for part in rotation)
@@ -114,6 +130,7 @@ class Layers:
         between = [x.new_empty(tokens, width) for width in sizes.widths]
         integers = x.new_empty(tokens, max(sizes.widths), dtype=torch.int16)
         scales = x.new_empty(tokens, dtype=torch.float32)
+        features = x.new_empty(tokens, self._taps * sizes.hidden)
         keys, values = (_addresses(part[self._cached]) for part in (buffers.keys, buffers.values))
         self._run(
             byref(
@@ -124,13 +141,14 @@ class Layers:
                     *(chunks.data_ptr(), len(chunks), buffers.keys[0].shape[2]),
                     *(part.data_ptr() for part in between),
                     Scratch16(integers.data_ptr(), scales.data_ptr()),
+                    *(features.data_ptr(), self._taps),
                 )
             )
         )
-        return x
+        return x, features
 
 
-def _layer(parts: LayerParts) -> _Layer:
+def _layer(parts: LayerParts, tap: int) -> _Layer:
     norms = (parts.attention_norm, parts.mlp_norm, parts.query_norm, parts.key_norm)
     products = (parts.qkv, parts.output, parts.gate_up, parts.down)
     return _Layer(
@@ -139,6 +157,7 @@ def _layer(parts: LayerParts) -> _Layer:
         parts.window or 0,
         not parts.is_causal,
         parts.scale,
+        tap,
     )
 
 

@@ -1,6 +1,6 @@
 """Makes a loaded model fast on the CPU: modules swapped in place, its own code still runs."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,12 +30,12 @@ class _Means:
 
 @torch.no_grad()
 def prepare(
-    model: nn.Module, dtype: torch.dtype, device: str, *, int8: bool = False, taps: Collection[int] = ()
+    model: nn.Module, dtype: torch.dtype, device: str, *, int8: bool = False, taps: Sequence[int] = ()
 ) -> None:
     """Outputs stay the same but for rounding. What is not known to be faster and equal stays as it is.
 
-    With `int8` the weights of all linear layers are rounded to 8 bits. The outputs of decoder layers whose
-    numbers are in `taps` remain outputs of modules.
+    With `int8` the weights of all linear layers are rounded to 8 bits. `taps` are decoder layers whose outputs
+    somebody will look at.
     """
     on_cpu = torch.device(device).type == "cpu"
     means = _Means(dtype, kernels_for(dtype, device), on_cpu and (int8 or can_multiply(dtype)), int8)

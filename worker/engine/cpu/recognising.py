@@ -104,7 +104,7 @@ class _Trial:
         buffers = self._buffers(1)
         table = CompiledPass(buffers, _TRIED, self._kernels).table
         assert table is not None
-        y = Layers([parts], 0, self._kernels).run(self._x, self._rotation, buffers, table)
+        y, _ = Layers([parts], 0, self._kernels).run(self._x, self._rotation, buffers, table)
         tolerance = rounding_error(self._kernels.dtype)
         ours = y - self._x, buffers.keys[0], buffers.values[0]
         return all(

@@ -23,7 +23,8 @@ class Backlog:
     def __init__(self) -> None:
         self._passes: list[tuple[Sequence[Row], Sequence[Chunk], Tensor]] = []  # not sorted by row yet
         self._rows: dict[Row, _Pieces] = {}
-        self.num_tokens = 0  # at most
+        self._starts: dict[Row, int] = {}  # the first position of each, also of those not sorted yet
+        self.num_bytes = 0  # held, at most: a piece holds all that came with it
 
     def add(self, rows: Sequence[Row], chunks: Sequence[Chunk], features: Tensor) -> None:
         """Features [T, m * d] of a pass over these chunks, one of each row.
@@ -31,14 +32,17 @@ class Backlog:
         What was known of a row from its chunk's start on was not accepted.
         """
         self._passes.append((rows, chunks, features))
-        self.num_tokens += len(features)
+        for row, chunk in zip(rows, chunks, strict=True):
+            self._starts.setdefault(row, chunk.start)
+        self.num_bytes += features.nbytes
 
     def _sort(self) -> None:
         for rows, chunks, features in self._passes:
             end = 0
             for row, chunk in zip(rows, chunks, strict=True):
                 begin, end = end, end + len(chunk.token_ids)
-                self._add(row, chunk.start, features[begin:end])
+                if row in self._starts:
+                    self._add(row, chunk.start, features[begin:end])
         self._passes.clear()
 
     def _add(self, row: Row, start: int, features: Tensor) -> None:
@@ -56,22 +60,29 @@ class Backlog:
 
     @property
     def rows(self) -> list[Row]:
-        self._sort()
-        return list(self._rows)
+        return list(self._starts)
 
     def take(self, rows: Sequence[Row]) -> tuple[list[Row], list[Chunk], Tensor]:
         """The rows that have any, where their positions are (of whatever tokens), and features [T, m * d]."""
         self._sort()
         some = [row for row in rows if row in self._rows]
-        taken = [self._rows.pop(row) for row in some]
+        taken = [self._rows[row] for row in some]
         chunks = [
             Chunk(row.slot, pieces.start, (0,) * (pieces.end - pieces.start), num_logits=0)
             for row, pieces in zip(some, taken, strict=True)
         ]
         features = [piece for pieces in taken for piece in pieces.features]
-        self.num_tokens = sum(pieces.end - pieces.start for pieces in self._rows.values())
+        for row in some:
+            self.drop(row)
         return some, chunks, torch.cat(features) if features else torch.empty(0)
 
+    def start(self, row: Row, otherwise: int) -> int:
+        """The first of the row's positions that it has."""
+        return self._starts.get(row, otherwise)
+
     def drop(self, row: Row) -> None:
-        self._sort()
+        self._starts.pop(row, None)
         self._rows.pop(row, None)
+        if not self._starts:
+            self._passes.clear()
+            self.num_bytes = 0

@@ -16,7 +16,7 @@ from worker.engine.sampling import NOT_FINITE, choose
 from worker.engine.transfer import to_device
 
 GREEDY, SAMPLED = "dspark", "dspark sampled"  # sources of drafts: acceptance differs
-_MOST_WAITING = 2048  # positions whose features are kept: some megabytes
+_MOST_WAITING = 64 << 20  # bytes of features that are kept
 _UNSOUND = "the drafter's output was not a finite number"
 
 
@@ -40,7 +40,7 @@ class DSparkDrafter:
         """Of an output they wait until a block is asked for; others may begin with what a prompt's are."""
         self._backlog.add(rows, chunks, features.clone())  # the next pass overwrites them
         of_prompts = [r for r, chunk in zip(rows, chunks, strict=True) if chunk.start < r.prompt_tokens]
-        self._take_in(self._backlog.rows if self._backlog.num_tokens > _MOST_WAITING else of_prompts)
+        self._take_in(self._backlog.rows if self._backlog.num_bytes > _MOST_WAITING else of_prompts)
 
     def propose(self, rows: Sequence[Row], limits: Sequence[int]) -> list[Proposal]:
         self._take_in(rows)
@@ -63,9 +63,11 @@ class DSparkDrafter:
             proposals |= zip(some, self._draft(some, most, hidden), strict=True)
         return [proposals[row] for row in rows]
 
+    def shareable(self, row: Row) -> int:
+        """What still waits is not taken in for those who may come: few prompts go on where another ended."""
+        return 0 if row.spec_disabled_reason else min(row.cached, self._backlog.start(row, row.cached))
+
     def forget(self, row: Row) -> None:
-        if row.finish_reason is not None:  # a prompt may go on where this one ends
-            self._take_in([other for other in self._backlog.rows if other.finish_reason is not None])
         self._backlog.drop(row)
         self._contexts.pop(row, None)
 

@@ -44,6 +44,10 @@ class GuardedDrafter:
             for row in rows:
                 self._disable(row, f"the drafter failed: {_describe(error)}")
 
+    def shareable(self, row: Row) -> int:
+        """How many of an ended row's first positions another row may take over."""
+        return self.guarded.shareable(row) if isinstance(self.guarded, Observer) else row.cached
+
     def forget(self, row: Row) -> None:
         self.guarded.forget(row)
 

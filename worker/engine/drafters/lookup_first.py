@@ -43,6 +43,9 @@ class LookupFirst:
                 proposals[i] = answer
         return proposals
 
+    def shareable(self, row: Row) -> int:
+        return self._network.shareable(row)
+
     def forget(self, row: Row) -> None:
         self._lookup.forget(row)
         self._network.forget(row)

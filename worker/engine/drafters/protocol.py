@@ -69,3 +69,7 @@ class Observer(Protocol):
         shares with another ends.
         """
         ...
+
+    def shareable(self, row: Row) -> int:
+        """How many of the row's first positions, of which it has ended, another row may take over."""
+        ...

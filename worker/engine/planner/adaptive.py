@@ -10,11 +10,13 @@ from worker.engine.planner.costs import DraftCosts, StepCosts
 from worker.engine.planner.resting import Resting
 from worker.engine.planner.search import Floats, Integers, best_cut
 from worker.engine.planner.survival import RunningRates, Stream, Survival
+from worker.engine.planner.urgency import Urgency
 from worker.engine.planner.worth import Worth
 
 MARGIN = 0.01  # of gain, before anything is verified: estimates err, and the best of many is flattered
 PROBE_SHARE = 0.005  # of the time goes into asking for rows that would not be asked for
 PROBE_STEPS = 100  # without verifying anything, or without plain decoding, and one step does
+_URGENT = 0.9  # tokens that one counts for
 _NEXT_TO_NOTHING = 0.004  # a drafter that takes less of a step is asked for all rows, to the full depth
 
 
@@ -50,13 +52,18 @@ class AdaptivePlanner:
         self._depth = gamma
         self._is_planned = False  # else it is a plain one
         self._verified = 0
+        self._urgency = Urgency()
+        self._remaining: Sequence[int] | None = None  # tokens of this step's rows, where no others wait
 
-    def draft_limits(self, rows: Sequence[Stream], speculation: bool) -> list[int] | None:
+    def draft_limits(
+        self, rows: Sequence[Stream], speculation: bool, remaining: Sequence[int] | None = None
+    ) -> list[int] | None:
         began = self._clock()
         self._asked, self._depth, self._is_planned = [], self._gamma, False
         if not speculation or self._since_plain >= PROBE_STEPS or self._resting.takes_this_step(len(rows)):
             return None
         self._is_planned = True
+        self._remaining = remaining
         self.survival.settle(rows)
         times = self.costs.times(len(rows), len(rows) * self._gamma)
         everyone = self._draft_costs.seconds(len(rows), self._gamma)
@@ -87,7 +94,8 @@ class AdaptivePlanner:
         return lengths.tolist()
 
     def observe(self, num_rows: int, step_seconds: float) -> None:
-        self.costs.observe(num_rows, self._verified, step_seconds)
+        if self._is_planned or self._resting.is_timed:
+            self.costs.observe(num_rows, self._verified, step_seconds)
         self._since_plain = 0 if self._verified == num_rows else self._since_plain + 1
         self._savings += PROBE_SHARE * step_seconds
 
@@ -97,6 +105,7 @@ class AdaptivePlanner:
     def forget(self, row: Stream) -> None:
         self.survival.forget(row)
         self._worth.forget(row)
+        self._urgency.forget(row)
 
     def _worth_asking(self, rows: Sequence[Stream], plain: float) -> list[int]:
         """The rows, best first, that give the most tokens a second with what drafting for them takes."""
@@ -132,6 +141,11 @@ class AdaptivePlanner:
     ) -> tuple[Integers, float]:
         """How many tokens to verify, and the seconds that plain decoding would take longer for as many."""
         survival = self.survival.estimate(rows, drafts)
+        known = survival.any(axis=1)
+        known[self._asked] = True  # of others who were not, nobody knows what they would gain
+        self._urgency.learn([rows[i] for i in np.flatnonzero(known)], survival[known].sum(axis=1))
+        weights = self._urgency.weights(rows, self._remaining, self.costs.fixed_share(len(rows)))
+        survival *= weights[:, None]
         for row, draft in zip(rows, drafts, strict=True):
             self.survival.watch(row, draft)
         times = self.costs.times(len(rows), int(np.count_nonzero(survival)))
@@ -146,20 +160,30 @@ class AdaptivePlanner:
             asked_for = lengths
             if self._in_blocks:  # what was looked up would have come unasked: it gains and costs nothing
                 asked_for = np.where([draft.match > 0 for draft in drafts], 0, lengths)
-            self._learn_worth(rows, survival, asked_for, times)
+            self._learn_worth(rows, survival, asked_for, times, weights)
         extra = float(times[int(lengths.sum())] - times[0])
         return lengths, float(_accepted(survival, lengths).mean() * times[0]) - extra
 
     def _learn_worth(
-        self, rows: Sequence[Stream], survival: Floats, lengths: Integers, times: Floats
+        self,
+        rows: Sequence[Stream],
+        survival: Floats,
+        lengths: Integers,
+        times: Floats,
+        weights: Floats,
     ) -> None:
-        """Each asked row's tokens less its share of the longer step, in tokens of plain decoding."""
+        """Each asked row's tokens less its share of the longer step, in tokens of plain decoding.
+
+        Of those that end in time by themselves little is verified: that says nothing of what they are worth.
+        """
         admitted = int(lengths.sum())
         price = len(rows) * (times[admitted] / times[0] - 1) / max(admitted, 1)
         gains = _accepted(survival, lengths) - price * lengths
-        self._worth.learn(len(rows), [rows[index] for index in self._asked], gains[self._asked])
+        urgent = [index for index in self._asked if weights[index] > _URGENT]
+        if urgent:
+            self._worth.learn(len(rows), [rows[index] for index in urgent], gains[urgent])
 
 
 def _accepted(survival: Floats, lengths: Integers) -> Floats:
-    """[R]: how many tokens of each row are expected to be accepted, of so many that are verified."""
+    """[R]: what of each row's tokens is expected to be accepted, of so many that are verified."""
     return (survival * (np.arange(survival.shape[1]) < lengths[:, None])).sum(axis=1)

@@ -80,6 +80,10 @@ class StepCosts:
         below = np.minimum.accumulate(seconds[::-1])[::-1]
         return (above + below) / 2
 
+    def fixed_share(self, rows: int) -> float:
+        """Of a plain step's time: what it takes for however few rows."""
+        return float(self._plane[0] / self._smooth(rows, rows))
+
     def _smooth(self, rows: int | Floats, verified: int | Floats) -> Floats:
         base, per_token, per_row = self._plane
         return np.asarray(base + per_token * verified + per_row * rows)

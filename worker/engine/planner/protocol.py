@@ -10,10 +10,13 @@ from worker.engine.planner.survival import Stream
 class Planner(Protocol):
     """Asked once before drafting and once after it, and told how long the step took."""
 
-    def draft_limits(self, rows: Sequence[Stream], speculation: bool) -> list[int] | None:
+    def draft_limits(
+        self, rows: Sequence[Stream], speculation: bool, remaining: Sequence[int] | None = None
+    ) -> list[int] | None:
         """How many tokens the drafter may propose for each row; 0: it is not asked what costs time.
 
-        None: a plain step, as all are without speculation.
+        None: a plain step, as all are without speculation. `remaining` are the tokens that each row may still
+        emit, where nobody waits for their places.
         """
         ...
 
@@ -42,14 +45,19 @@ class VerifyAll:
     def __init__(self, gamma: int) -> None:
         self._gamma = gamma
 
-    def draft_limits(self, rows: Sequence[Stream], speculation: bool) -> list[int] | None:
+    def draft_limits(
+        self,
+        rows: Sequence[Stream],
+        speculation: bool,
+        remaining: Sequence[int] | None = None,  # noqa: ARG002 (a fixed plan looks at nothing)
+    ) -> list[int] | None:
         return [self._gamma] * len(rows) if speculation else None
 
     def verify_lengths(
         self,
-        rows: Sequence[Stream],  # noqa: ARG002 (a fixed plan looks at nothing)
+        rows: Sequence[Stream],  # noqa: ARG002 (nor here)
         drafts: Sequence[Draft],
-        draft_seconds: float,  # noqa: ARG002 (nor at this)
+        draft_seconds: float,  # noqa: ARG002 (nor here)
     ) -> list[int]:
         return [len(draft.tokens) for draft in drafts]
 

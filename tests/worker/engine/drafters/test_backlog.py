@@ -21,6 +21,9 @@ class SomeRow:
     newest: dict[int, float] = field(default_factory=dict[int, float])  # by position, what should be taken in
 
 
+_BYTES = 3 * 4  # of a position's features
+
+
 def _features(values: list[float]) -> Tensor:
     return torch.tensor(values)[:, None].expand(-1, 3)
 
@@ -58,7 +61,8 @@ def test_a_rejected_position_is_replaced_by_what_came(
 
 
 def _check(backlog: Backlog, rows: list[SomeRow]) -> None:
-    assert backlog.num_tokens >= sum(len(row.newest) for row in rows)
+    assert backlog.num_bytes >= sum(len(row.newest) for row in rows) * _BYTES
+    assert [backlog.start(cast(Row, row), 99) for row in rows] == [min(row.newest, default=99) for row in rows]
     taken, chunks, features = backlog.take(backlog.rows)
     expected = {row.slot: row.newest for row in rows if row.newest}
     offset = 0
@@ -81,6 +85,6 @@ def test_a_row_that_is_dropped_leaves_nothing() -> None:
     backlog.drop(row)
     backlog.drop(row)
     taken, chunks, _ = backlog.take([row, other])
-    assert backlog.num_tokens == 0
+    assert backlog.num_bytes == 0
     assert taken == [other]
     assert [(chunk.slot, chunk.start) for chunk in chunks] == [(1, 4)]

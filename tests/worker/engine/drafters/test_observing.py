@@ -49,12 +49,18 @@ class Watcher(Oracle):
                 wanted += 1
         assert (token, wanted) == (len(features), len(logits))
 
+    def shareable(self, row: Row) -> int:
+        return row.cached
+
 
 class Blind(NoDrafter):
     taps = TAPS
 
     def observe(self, *_: object, **__: object) -> None:
         raise ValueError("it cannot see")
+
+    def shareable(self, row: Row) -> int:
+        return row.cached
 
     def propose(self, *_: object, **__: object) -> list[Proposal]:
         raise AssertionError("nobody asks it any more")

@@ -1,7 +1,8 @@
 """A world without a model: rows whose future is known, a drafter that is right so often, steps at a price."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from worker.engine.drafters import Draft
@@ -49,14 +50,16 @@ class SimulatedRow:
 
 
 def run(
-    planner: Planner, rows: Iterator[SimulatedRow], in_flight: int, costs: Costs, noise: float = 0.0
+    planner: Planner, rows: Iterable[SimulatedRow], in_flight: int, costs: Costs, noise: float = 0.0
 ) -> float:
     """Seconds until the last row has ended; a row that ends makes room for the next."""
     clock = random.Random(5)
     seconds = 0.0
-    active = [row for _, row in zip(range(in_flight), rows, strict=False)]
+    waiting = deque(rows)
+    active = [waiting.popleft() for _ in range(min(in_flight, len(waiting)))]
     while active:
-        limits = planner.draft_limits(active, True) or [0] * len(active)  # plain
+        remaining = None if waiting else [row.length - len(row.tokens) for row in active]
+        limits = planner.draft_limits(active, True, remaining) or [0] * len(active)  # plain
         asked = sum(limit > 0 for limit in limits)
         drafting = costs.draft(asked, max(limits)) if asked else 0.0
         drafts = [row.draft(limit) if limit else Draft(()) for row, limit in zip(active, limits, strict=True)]
@@ -71,5 +74,6 @@ def run(
         for row in [row for row in active if len(row.tokens) >= row.length]:
             planner.forget(row)
             active.remove(row)
-            active.extend(row for _, row in zip(range(1), rows, strict=False))
+            if waiting:
+                active.append(waiting.popleft())
     return seconds

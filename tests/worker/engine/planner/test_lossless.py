@@ -27,7 +27,12 @@ class RandomPlanner(VerifyAll):
         self._choices = choices
         self._made = 0
 
-    def draft_limits(self, rows: Sequence[Stream], speculation: bool) -> list[int] | None:
+    def draft_limits(
+        self,
+        rows: Sequence[Stream],
+        speculation: bool,
+        remaining: Sequence[int] | None = None,  # noqa: ARG002 (at random)
+    ) -> list[int] | None:
         return [self._choose(4) if speculation else 0 for _ in rows]
 
     def verify_lengths(

@@ -24,8 +24,10 @@ class Recorded(AdaptivePlanner):
         super().__init__(GAMMA, clock=lambda: next(ticks) * _PLANNING / 2)
         self.planned: list[bool] = []
 
-    def draft_limits(self, rows: Sequence[Stream], speculation: bool) -> list[int] | None:
-        limits = super().draft_limits(rows, speculation)
+    def draft_limits(
+        self, rows: Sequence[Stream], speculation: bool, remaining: Sequence[int] | None = None
+    ) -> list[int] | None:
+        limits = super().draft_limits(rows, speculation, remaining)
         self.planned.append(limits is not None)
         return limits
 

@@ -3,6 +3,8 @@
 
 #pragma once
 
+#include <algorithm>
+
 #include "attention.h"
 #include "elementwise.h"
 #include "panels.h"
@@ -17,6 +19,7 @@ struct Layer {
   Weights<Kind> qkv, output, gate_up, down;
   int64_t window, whole;
   float scale;
+  int64_t tap;  // its output's place among the features; -1: none
 };
 
 template <typename Kind>
@@ -34,6 +37,8 @@ struct Pass {
   int64_t num_chunks, positions;
   T *normed, *qkv, *attended, *activated;  // [tokens, hidden], [.., heads and kv_heads twice], [.., heads], [.., inner]
   Scratch16 scratch;                       // for the widest of them
+  T* features;                             // [tokens, taps * hidden]
+  int64_t taps;
 };
 
 template <typename T>
@@ -100,6 +105,14 @@ void attend_layer(const Pass<Kind>& p, const Layer<Kind>& l, int64_t index) {
   });
 }
 
+// Whoever is done goes on: before p.x changes again there is a barrier.
+template <typename Kind>
+void keep_features(const Pass<Kind>& p, int64_t place) {
+#pragma omp for schedule(static) nowait
+  for (int64_t token = 0; token < p.tokens; token++)
+    std::copy_n(p.x + token * p.hidden, p.hidden, p.features + (token * p.taps + place) * p.hidden);
+}
+
 template <typename Kind>
 void run(const Pass<Kind>& p) {
 #pragma omp parallel
@@ -120,6 +133,7 @@ void run(const Pass<Kind>& p) {
 #pragma omp barrier
       add_product(p, p.activated, l.down);
 #pragma omp barrier
+      if (l.tap >= 0) keep_features(p, l.tap);
     }
   }
 }
