@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from tests.worker.engine.cuda.paging import use_kernel, use_pages
+from tests.worker.engine.drafters.networks import save_random
 from tests.worker.engine.running import GREEDY, SEEDED, Oracle, generations, make_pair, make_requests, run
 from tests.worker.engine.tiny import Kind, save_tiny_model, tiny_model, tiny_tokenizer
 from worker.engine import Engine, Failure, Generation, Request
@@ -61,6 +62,7 @@ class Case:
             parameter.data += 0.02 * torch.randn(parameter.shape, generator=generator)
         draft.save_pretrained(self.draft)
         tiny_tokenizer().save_pretrained(self.draft)
+        self._network = save_random(root / "network", dtype=torch.float32)
         self._model = AutoModelForCausalLM.from_pretrained(self.target, dtype=torch.float32)
         self._known: dict[Request, tuple[int, ...]] = {}
 
@@ -71,7 +73,8 @@ class Case:
         return {request.id: self._known[request] for request in requests}
 
     def engine(self, method: Method = "none", drafter: Oracle | None = None, **options: object) -> Engine:
-        pair = make_pair(self.target, method, self.draft, **({"dtype": "float32"} | options))
+        draft = self._network if method == "dspark" else self.draft
+        pair = make_pair(self.target, method, draft, **({"dtype": "float32"} | options))
         return Engine(pair, drafter)
 
 
@@ -95,7 +98,7 @@ def tokens(engine: Engine, requests: Sequence[Request]) -> Tokens:
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize("method", ["none", "prompt_lookup", "suffix", "draft_model"])
+@pytest.mark.parametrize("method", ["none", "prompt_lookup", "suffix", "draft_model", "dspark"])
 def test_a_full_batch_says_what_transformers_generates(method: Method, sampling: str, lfm2: Case):
     requests = make_requests(8, SAMPLINGS[sampling])
     engine = lfm2.engine(method, max_rows=3, prefill_tokens=5)
@@ -103,9 +106,11 @@ def test_a_full_batch_says_what_transformers_generates(method: Method, sampling:
     results = generations(engine, requests)
 
     assert {key: g.token_ids for key, g in results.items()} == lfm2.expected(requests)
+    drafted = sum(g.num_draft_tokens for g in results.values())
     if method == "draft_model":
-        drafted = sum(g.num_draft_tokens for g in results.values())
         assert 10 <= sum(g.num_accepted_draft_tokens for g in results.values()) <= drafted - 10
+    if method == "dspark":
+        assert drafted > 10
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)

@@ -7,6 +7,7 @@ import numpy as np
 
 from worker.engine.drafters.protocol import Draft
 from worker.engine.planner.costs import DraftCosts, StepCosts
+from worker.engine.planner.depths import Depths
 from worker.engine.planner.resting import Resting
 from worker.engine.planner.search import Floats, Integers, best_cut
 from worker.engine.planner.survival import RunningRates, Stream, Survival
@@ -36,12 +37,13 @@ class AdaptivePlanner:
         in_blocks: bool = False,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """`in_blocks`: the drafter's pass costs the same, however few of its tokens are asked for."""
+        """`in_blocks`: most of the drafter's pass costs the same, however few of its tokens are asked for."""
         self._gamma = gamma
         self._in_blocks = in_blocks
         self.survival: Survival = survival or RunningRates(gamma)
         self.costs = costs or StepCosts()
         self._draft_costs = DraftCosts()
+        self._depths = Depths(gamma)
         self._worth = Worth()
         self._savings = 0.0  # seconds that may go into probes
         self._resting = Resting()
@@ -66,7 +68,7 @@ class AdaptivePlanner:
         self._remaining = remaining
         self.survival.settle(rows)
         times = self.costs.times(len(rows), len(rows) * self._gamma)
-        everyone = self._draft_costs.seconds(len(rows), self._gamma)
+        everyone = self._draft_costs.seconds(len(rows), self._units(self._gamma))
         if everyone <= _NEXT_TO_NOTHING * times[0]:
             self._asked = list(range(len(rows)))
         else:
@@ -84,7 +86,7 @@ class AdaptivePlanner:
         began = self._clock()
         lengths, saved = np.zeros(len(rows), dtype=np.int64), 0.0
         if self._asked:
-            self._draft_costs.observe(len(self._asked), self._depth, draft_seconds)
+            self._draft_costs.observe(len(self._asked), self._units(self._depth), draft_seconds)
         if self._asked or any(draft.tokens for draft in drafts):
             lengths, saved = self._choose(rows, drafts, draft_seconds)
         if self._is_planned:
@@ -111,26 +113,30 @@ class AdaptivePlanner:
         """The rows, best first, that give the most tokens a second with what drafting for them takes."""
         worth = self._worth.estimate(len(rows), rows)
         order = np.argsort(-worth, kind="stable")
-        drafting = self._draft_costs.up_to(len(rows), self._depth)
+        drafting = self._draft_costs.up_to(len(rows), self._units(self._depth))
         tokens = len(rows) + np.concatenate(([0.0], worth[order].cumsum()))
         return order[: int((tokens / (plain + drafting)).argmax())].tolist()
 
     def _best_depth(self, num_rows: int, times: Floats) -> int:
         """How far all rows should be drafted, by the pair's rates."""
         if self._in_blocks:
-            return self._gamma
+            return self._depths.best(num_rows)
         survival = self.survival.typical()
         depths = np.arange(1, self._gamma + 1)
         drafting = depths * self._draft_costs.seconds(num_rows, 1)
         rates = num_rows * (1 + survival.cumsum()) / (times[num_rows * depths] + drafting)
         return int(rates.argmax()) + 1
 
+    def _units(self, depth: int) -> int:
+        """Passes of the drafter, for so many tokens: a block takes one, and a little less for fewer."""
+        return 1 if self._in_blocks else depth
+
     def _probe(self, num_rows: int, plain: float) -> None:
         """Ask for the others too, once enough was saved for it."""
         if len(self._asked) == num_rows:
             return
-        price = self._draft_costs.seconds(num_rows, self._gamma)
-        price -= self._draft_costs.seconds(len(self._asked), self._depth)
+        price = self._draft_costs.seconds(num_rows, self._units(self._gamma))
+        price -= self._draft_costs.seconds(len(self._asked), self._units(self._depth))
         self._savings = min(self._savings, max(2 * price, plain))
         if self._savings >= price:
             self._savings -= price
@@ -160,6 +166,7 @@ class AdaptivePlanner:
             asked_for = lengths
             if self._in_blocks:  # what was looked up would have come unasked: it gains and costs nothing
                 asked_for = np.where([draft.match > 0 for draft in drafts], 0, lengths)
+                self._depths.learn(len(rows), self._depth, asked_for[self._asked])
             self._learn_worth(rows, survival, asked_for, times, weights)
         extra = float(times[int(lengths.sum())] - times[0])
         return lengths, float(_accepted(survival, lengths).mean() * times[0]) - extra

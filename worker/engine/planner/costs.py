@@ -38,7 +38,7 @@ class StepCosts:
         self._drift = 0.0  # in log
         self._steps = 0
         shape = len(BUCKETS), len(_STAIRS)
-        self._known = 0, np.zeros(0)  # times of so many rows, not yet monotone, until more is learnt
+        self._known = 0, np.zeros(0)  # times of so many rows, until more is learnt
         self._seen = np.zeros((*shape, 3))  # means of rows, verified tokens, and seconds in log less drift
         self._weights = np.zeros(shape)
 
@@ -73,12 +73,11 @@ class StepCosts:
             seconds = self._smooth(rows, rows + proposed) * np.exp(
                 self._correct(bucket(rows), proposed) + self._drift
             )
-            self._known = rows, seconds
-        seconds = self._known[1][: most + 1]
-        # Between the lowest staircase above and the highest below: noise pulls it neither up nor down.
-        above = np.maximum.accumulate(seconds)
-        below = np.minimum.accumulate(seconds[::-1])[::-1]
-        return (above + below) / 2
+            # Between the lowest staircase above and the highest below: noise pulls it neither up nor down.
+            above = np.maximum.accumulate(seconds)
+            below = np.minimum.accumulate(seconds[::-1])[::-1]
+            self._known = rows, (above + below) / 2
+        return self._known[1][: most + 1]
 
     def fixed_share(self, rows: int) -> float:
         """Of a plain step's time: what it takes for however few rows."""

@@ -14,6 +14,7 @@ _SOURCES = 4
 _PRIOR, _PRIOR_WEIGHT = 0.7, 2.0  # of a drafter never seen: it is worth a try
 _PARENT_WEIGHT = 4.0  # trials that a cell's parent counts for in it
 _PAIR_FORGETS = 0.995  # per trial in a cell
+_LEARNT_AT_ONCE = 16  # outcomes: learning takes as long for one
 _ROW_WEIGHT = 6.0  # trials that the pair's rate counts for in a row's
 _ROW_FORGETS = 0.93  # per trial: a row that begins to copy is soon believed
 
@@ -81,6 +82,8 @@ class RunningRates:
         shape = (_SOURCES, LONGEST_MATCH + 1, gamma)
         self._trials, self._hits = np.zeros(shape), np.zeros(shape)
         self._rates = self._blend()
+        self._cells: list[int] = []  # whose outcomes the rates have not learnt yet
+        self._outcomes: list[bool] = []
         self._watched: dict[Stream, dict[int, _Watched]] = defaultdict(dict)
         self._row_trials: dict[Stream, float] = {}
         self._row_surplus: dict[Stream, float] = {}
@@ -121,14 +124,14 @@ class RunningRates:
             watched[source] = _Watched(draft, len(row.tokens), first)
 
     def settle(self, rows: Sequence[Stream]) -> None:
-        cells: list[int] = []
-        outcomes: list[bool] = []
         for row in rows:
             watched = self._watched.get(row)
             if watched:
-                self._resolve(row, watched, cells, outcomes)
-        if cells:
-            self._learn(np.array(cells), np.array(outcomes, dtype=np.float64))
+                self._resolve(row, watched)
+        if len(self._cells) >= _LEARNT_AT_ONCE:
+            self._learn(np.array(self._cells), np.array(self._outcomes, dtype=np.float64))
+            self._cells.clear()
+            self._outcomes.clear()
 
     def forget(self, row: Stream) -> None:
         self.settle([row])
@@ -136,9 +139,7 @@ class RunningRates:
         self._row_trials.pop(row, None)
         self._row_surplus.pop(row, None)
 
-    def _resolve(
-        self, row: Stream, watched: dict[int, _Watched], cells: list[int], outcomes: list[bool]
-    ) -> None:
+    def _resolve(self, row: Stream, watched: dict[int, _Watched]) -> None:
         """Compare proposals with what came; a trial at each position up to the first that differs."""
         tokens, rates = row.tokens, self._rates.ravel()
         trials, surplus = self._row_trials.get(row, 0.0), self._row_surplus.get(row, 0.0)
@@ -147,8 +148,8 @@ class RunningRates:
             while one.true < len(proposed) and one.start + one.true < len(tokens):
                 cell = one.cells + one.true
                 came = tokens[one.start + one.true] == proposed[one.true]
-                cells.append(cell)
-                outcomes.append(came)
+                self._cells.append(cell)
+                self._outcomes.append(came)
                 trials = trials * _ROW_FORGETS + 1
                 surplus = surplus * _ROW_FORGETS + came - float(rates[cell])
                 if not came:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from tests.worker.engine.tiny import save_tiny_model, tiny_model, tiny_tokenizer
+from tests.worker.engine.tiny import Kind, save_tiny_model, tiny_model, tiny_tokenizer
 from worker.engine.dspark.checkpoints import save_network
 from worker.engine.dspark.config import DSparkConfig
 from worker.engine.dspark.network import DSparkNetwork
@@ -36,8 +36,8 @@ FUSED = replace(
 )  # sizes that the CPU's kernel takes
 
 
-def save_target(folder: Path, dtype: torch.dtype, **sizes: Any) -> Path:
-    return save_tiny_model(folder, "qwen3", dtype=dtype, layers=LAYERS, **sizes)
+def save_target(folder: Path, dtype: torch.dtype, kind: Kind = "qwen3", **sizes: Any) -> Path:
+    return save_tiny_model(folder, kind, dtype=dtype, layers=LAYERS, **sizes)
 
 
 def save_random(folder: Path, config: DSparkConfig = CONFIG, dtype: torch.dtype = torch.float64) -> Path:

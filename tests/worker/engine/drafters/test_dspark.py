@@ -29,7 +29,7 @@ from tests.worker.engine.running import (
     make_requests,
     outputs,
 )
-from tests.worker.engine.tiny import END, EOS
+from tests.worker.engine.tiny import END, EOS, Kind
 from worker.engine import Engine, Request, Sampling
 from worker.engine.drafters import DSparkDrafter, NoDrafter, Proposal
 from worker.engine.dspark.cached import CachedNetwork
@@ -155,14 +155,15 @@ class Recorder(DSparkDrafter):
         return super()._draft(rows, limits, hidden)
 
 
-VARIANTS: dict[str, tuple[DSparkConfig, DType]] = {
-    "plain": (CONFIG, "float64"),
-    "window": (replace(CONFIG, window=7, unwindowed=frozenset({1}), is_causal=None), "float64"),
-    "causal": (replace(CONFIG, is_causal=True, anchor_predicts=False), "float64"),
-    "interleaved": (replace(CONFIG, rope_interleaved=True), "float64"),
-    "by the kernel": (replace(FUSED, window=9), "float32"),
-    "in 16 bits": (FUSED, "bfloat16"),
-    "fed what precedes it": (replace(CONFIG, feeds_last_feature=True), "float64"),
+VARIANTS: dict[str, tuple[DSparkConfig, DType, Kind]] = {
+    "plain": (CONFIG, "float64", "qwen3"),
+    "window": (replace(CONFIG, window=7, unwindowed=frozenset({1}), is_causal=None), "float64", "qwen3"),
+    "causal": (replace(CONFIG, is_causal=True, anchor_predicts=False), "float64", "qwen3"),
+    "interleaved": (replace(CONFIG, rope_interleaved=True), "float64", "qwen3"),
+    "by the kernel": (replace(FUSED, window=9), "float32", "qwen3"),
+    "in 16 bits": (FUSED, "bfloat16", "qwen3"),
+    "fed what precedes it": (replace(CONFIG, feeds_last_feature=True), "float64", "qwen3"),
+    "of a target with convolutions": (CONFIG, "float64", "lfm2"),
 }
 
 
@@ -171,11 +172,11 @@ def test_a_block_is_what_the_equations_make_of_the_whole_text(
     variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever was accepted, rolled back, shared or preempted before."""
-    config, dtype = VARIANTS[variant]
+    config, dtype, kind = VARIANTS[variant]
     monkeypatch.setattr("worker.engine.engine.DSparkDrafter", Recorder)
     torch_dtype: torch.dtype = getattr(torch, dtype)
     sizes = SIZES if config.hidden_size == 64 else {}
-    target = save_target(tmp_path / "target", torch_dtype, **sizes)
+    target = save_target(tmp_path / "target", torch_dtype, kind, **sizes)
     network = save_random(tmp_path / "network", config, torch_dtype)
     prompts = make_requests(5, SEEDED)
     longest = max(prompts, key=lambda request: len(request.token_ids))
