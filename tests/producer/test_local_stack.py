@@ -73,7 +73,7 @@ def test_what_kill_9_left_behind_is_replaced(state: Path) -> None:
     pid = stack._broker.facts()["pid"]
     os.kill(pid, signal.SIGKILL)
     until(lambda: not stack._broker.is_running())
-    assert (state / "local" / "broker.sock").exists()
+    assert Path(broker_socket(stack)).exists()
 
     again = attached(state)
 

@@ -34,8 +34,8 @@ def prepare(
 ) -> None:
     """Outputs stay the same but for rounding. What is not known to be faster and equal stays as it is.
 
-    With `int8` the weights of all linear layers are rounded to 8 bits. `taps` are decoder layers whose outputs
-    somebody will look at.
+    With `int8` the weights of all linear layers are rounded to 8 bits. `taps` are decoder layers at whose
+    outputs somebody will look.
     """
     on_cpu = torch.device(device).type == "cpu"
     means = _Means(dtype, kernels_for(dtype, device), on_cpu and (int8 or can_multiply(dtype)), int8)

@@ -17,6 +17,7 @@ from worker.engine.planner.worth import Worth
 MARGIN = 0.01  # of gain, before anything is verified: estimates err, and the best of many is flattered
 PROBE_SHARE = 0.005  # of the time goes into asking for rows that would not be asked for
 PROBE_STEPS = 100  # without verifying anything, or without plain decoding, and one step does
+_ALL_TIMED, _TIMED_EVERY = 100, 4  # steps: the first are all timed, then one of so many
 _URGENT = 0.9  # tokens that one counts for
 _NEXT_TO_NOTHING = 0.004  # a drafter that takes less of a step is asked for all rows, to the full depth
 
@@ -48,6 +49,7 @@ class AdaptivePlanner:
         self._savings = 0.0  # seconds that may go into probes
         self._resting = Resting()
         self._clock = clock
+        self._steps = 0
         self._planning = 0.0  # seconds that went into this step's plan
         self._since_plain = self._since_verified = 0
         self._asked: list[int] = []  # of this step's rows, by index
@@ -85,7 +87,7 @@ class AdaptivePlanner:
     ) -> list[int]:
         began = self._clock()
         lengths, saved = np.zeros(len(rows), dtype=np.int64), 0.0
-        if self._asked:
+        if self._asked and self._is_timed:
             self._draft_costs.observe(len(self._asked), self._units(self._depth), draft_seconds)
         if self._asked or any(draft.tokens for draft in drafts):
             lengths, saved = self._choose(rows, drafts, draft_seconds)
@@ -96,8 +98,9 @@ class AdaptivePlanner:
         return lengths.tolist()
 
     def observe(self, num_rows: int, step_seconds: float) -> None:
-        if self._is_planned or self._resting.is_timed:
+        if self._is_timed:
             self.costs.observe(num_rows, self._verified, step_seconds)
+        self._steps += 1
         self._since_plain = 0 if self._verified == num_rows else self._since_plain + 1
         self._savings += PROBE_SHARE * step_seconds
 
@@ -108,6 +111,11 @@ class AdaptivePlanner:
         self.survival.forget(row)
         self._worth.forget(row)
         self._urgency.forget(row)
+
+    @property
+    def _is_timed(self) -> bool:
+        """Whether this step's times are learnt from, which takes time itself."""
+        return self._steps < _ALL_TIMED or self._steps % _TIMED_EVERY == 0
 
     def _worth_asking(self, rows: Sequence[Stream], plain: float) -> list[int]:
         """The rows, best first, that give the most tokens a second with what drafting for them takes."""
@@ -147,9 +155,10 @@ class AdaptivePlanner:
     ) -> tuple[Integers, float]:
         """How many tokens to verify, and the seconds that plain decoding would take longer for as many."""
         survival = self.survival.estimate(rows, drafts)
-        known = survival.any(axis=1)
-        known[self._asked] = True  # of others who were not, nobody knows what they would gain
-        self._urgency.learn([rows[i] for i in np.flatnonzero(known)], survival[known].sum(axis=1))
+        promised: list[float] = survival.sum(axis=1).tolist()
+        asked = set(self._asked)  # of others without a proposal nobody knows what they would gain
+        known = [i for i, tokens in enumerate(promised) if tokens or i in asked]
+        self._urgency.learn([rows[i] for i in known], [promised[i] for i in known])
         weights = self._urgency.weights(rows, self._remaining, self.costs.fixed_share(len(rows)))
         survival *= weights[:, None]
         for row, draft in zip(rows, drafts, strict=True):

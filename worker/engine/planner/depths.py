@@ -1,4 +1,4 @@
-"""How far a block is worth drafting: its first tokens cost less than all, and of many rows few are verified."""
+"""How far a block is worth drafting: its first tokens cost less than all, and few rows' last are verified."""
 
 import numpy as np
 

@@ -8,7 +8,6 @@ _SHARE = 0.005  # of the time may go into trials
 _JUDGED_AFTER = 16  # steps with
 _MARGIN = 0.06  # of a step, that planning must save beyond what it takes: estimates err
 _SLOW, _FAST = 0.03, 0.2  # a rest needs both: what steps save comes in spells
-_TIMED_EVERY = 8  # steps of a rest
 _CLIP = 2.0  # of what a step usually takes: one that hung must not decide
 
 
@@ -33,11 +32,6 @@ class Resting:
             return False
         self._left -= 1
         return True
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether the costs shall learn from this step: of a rest's few are enough."""
-        return self._left % _TIMED_EVERY == 0
 
     def learn(self, in_flight: int, saved: float, spent: float, plain: float) -> None:
         """A step was planned: it saves so many seconds of plain decoding, and its plan took so many.

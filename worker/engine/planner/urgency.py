@@ -22,9 +22,9 @@ class Urgency:
     def __init__(self) -> None:
         self._gains: dict[Stream, tuple[float, int]] = {}  # tokens a step beyond the first, and steps seen
 
-    def learn(self, rows: Sequence[Stream], promised: Floats) -> None:
-        """So many tokens [R] are expected to be accepted if all that is proposed is verified."""
-        for row, gain in zip(rows, promised.tolist(), strict=True):
+    def learn(self, rows: Sequence[Stream], promised: Sequence[float]) -> None:
+        """So many tokens of each are expected to be accepted if all that is proposed is verified."""
+        for row, gain in zip(rows, promised, strict=True):
             known, seen = self._gains.get(row, (0.0, 0))
             self._gains[row] = known + max(_RATE, 1 / (seen + 1)) * (gain - known), seen + 1
 

@@ -62,7 +62,9 @@ def test_a_rejected_position_is_replaced_by_what_came(
 
 def _check(backlog: Backlog, rows: list[SomeRow]) -> None:
     assert backlog.num_bytes >= sum(len(row.newest) for row in rows) * _BYTES
-    assert [backlog.start(cast(Row, row), 99) for row in rows] == [min(row.newest, default=99) for row in rows]
+    assert [backlog.start(cast(Row, row), 99) for row in rows] == [
+        min(row.newest, default=99) for row in rows
+    ]
     taken, chunks, features = backlog.take(backlog.rows)
     expected = {row.slot: row.newest for row in rows if row.newest}
     offset = 0

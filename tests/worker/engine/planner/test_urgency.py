@@ -1,6 +1,5 @@
 """Once nobody waits, a token is worth what it brings the end nearer by."""
 
-import numpy as np
 import pytest
 
 from tests.worker.engine.planner.simulation import GAMMA, Costs, Kind, SimulatedRow, run
@@ -20,7 +19,7 @@ def streams(number: int) -> list[SimulatedRow]:
 
 def test_while_others_wait_all_count_the_same() -> None:
     rows, urgency = streams(3), Urgency()
-    urgency.learn(rows, np.array([4.0, 0.0, 1.0]))
+    urgency.learn(rows, [4.0, 0.0, 1.0])
     assert urgency.weights(rows, None, FIXED).tolist() == [1, 1, 1]
 
 
@@ -31,22 +30,22 @@ def test_a_row_that_ends_long_before_the_last_counts_its_own_share() -> None:
 
 def test_the_last_may_copy_and_end_sooner_than_it_seems() -> None:
     rows, urgency = streams(2), Urgency()
-    urgency.learn(rows, np.array([0.0, 3.0]))
+    urgency.learn(rows, [0.0, 3.0])
     assert urgency.weights(rows, [40, 100], FIXED).tolist() == [1, 1]
     assert urgency.weights(rows, [10, 100], FIXED).tolist() == [OWN_SHARE, 1]
 
 
 def test_what_it_gained_once_is_forgotten() -> None:
     rows, urgency = streams(2), Urgency()
-    urgency.learn(rows, np.array([0.0, 3.0]))
+    urgency.learn(rows, [0.0, 3.0])
     for _ in range(40):
-        urgency.learn(rows, np.zeros(2))
+        urgency.learn(rows, [0.0, 0.0])
     assert urgency.weights(rows, [40, 100], FIXED).tolist() == [OWN_SHARE, 1]
 
 
 def test_a_row_that_is_forgotten_begins_anew() -> None:
     rows, urgency = streams(2), Urgency()
-    urgency.learn(rows, np.array([0.0, 3.0]))
+    urgency.learn(rows, [0.0, 3.0])
     urgency.forget(rows[1])
     assert urgency.weights(rows, [40, 100], FIXED).tolist() == [OWN_SHARE, 1]
 
