@@ -27,8 +27,6 @@ from worker.pairs import to_engine
 from worker.wire.pairs import get_pair
 
 _PAUSES = 24  # in a run: tau is measured, and a checkpoint written
-_PATIENCE = 8  # pauses without a higher tau that end it,
-_PATIENT = 0.5  # after this part of a run: while the rate is high, one that goes on falls back first
 _WATCHED = 64  # held-out responses that tau is measured on meanwhile
 _JUDGED = 400  # and at the end
 _GAMMA, _DRAFT_VOCAB = 5, 16_384
@@ -141,7 +139,7 @@ def _train(trainer: Trainer, held_out: Shards, checkpoint: Path) -> None:
             f"tau {tally.tau:.3f} ({' '.join(f'{rate:.2f}' for rate in tally.rates)})"
             f"{'' if left is None else f', {left / 60:.0f} min left'}"
         )
-        return trainer.share > _PATIENT and trainer.since_best >= _PATIENCE
+        return trainer.is_stuck
 
     if not trainer.progress.taus:
         pause(None)

@@ -20,6 +20,7 @@ LEARNING_RATE = 6e-4
 CONTINUED_RATE = 4e-4  # of a drafter that has learnt before: it shall not forget
 _WARM_UP = 0.04  # of the run
 _CLIP = 1.0
+_PATIENCE = 8  # notes without a higher tau
 _SLOT_DECAY = 4.0  # weights exp(-(k - 1) / 4): a slot counts only if those before it were right
 _CE = (0.5, 0.1)  # from, to: the distance's gradient vanishes where distributions hardly overlap
 
@@ -172,10 +173,14 @@ class Trainer:
         self._set(self._best)
 
     @property
-    def since_best(self) -> int:
-        """How many times tau was noted since it was highest."""
+    def is_stuck(self) -> bool:
+        """Tau has long not risen: what is left of the run will hardly help.
+
+        Not in its first half: at a high rate a drafter that has learnt before falls back first.
+        """
         taus = [tau for _, tau in self.progress.taus]
-        return len(taus) - 1 - max(range(len(taus)), key=lambda place: (taus[place], place)) if taus else 0
+        best = max(range(len(taus)), key=lambda place: (taus[place], place), default=0)
+        return self.share > 0.5 and len(taus) - 1 - best >= _PATIENCE
 
     @torch.no_grad()
     def _set(self, weights: Sequence[Tensor]) -> None:

@@ -44,6 +44,11 @@ class ContiguousCache:
         self.values = [torch.zeros(0, s.kv_heads, 0, s.value_dim, dtype=dtype, device=device) for s in shapes]
 
     @property
+    def is_compiled(self) -> bool:
+        """Whether kernels read and write it."""
+        return self._kernels is not None
+
+    @property
     def longest(self) -> int:
         return min(self._max_positions, self._max_tokens)
 

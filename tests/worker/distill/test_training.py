@@ -83,10 +83,28 @@ def test_the_best_weights_are_kept() -> None:
     for tau in (1.3, 1.1):
         trainer.step()
         trainer.note(tau)
-    assert trainer.since_best == 2
     assert not torch.equal(weight, best)
     trainer.take_best()
     assert torch.equal(weight, best)
+
+
+@pytest.mark.parametrize(
+    ("steps", "taus", "stuck"),
+    [
+        pytest.param(4, [2.0, *[1.9] * 8], True, id="long since the best"),
+        pytest.param(4, [2.0, *[1.9] * 7], False, id="not so long"),
+        pytest.param(4, [1.9] * 20, False, id="as good as the best"),
+        pytest.param(1, [2.0, *[1.9] * 20], False, id="at a high rate"),
+        pytest.param(4, [], False, id="nothing noted"),
+    ],
+)
+def test_a_run_is_given_up_in_its_second_half(steps: int, taus: list[float], stuck: bool) -> None:
+    trainer = _trainer(TEXTS, 0.5)
+    for _ in range(steps):
+        trainer.step()
+    for tau in taus:
+        trainer.note(tau)
+    assert trainer.is_stuck is stuck
 
 
 def test_a_budget_of_time_ends_it() -> None:

@@ -1,13 +1,14 @@
 """A DSpark network by kernels: its layers in one call, its block's tokens in another."""
 
+from ctypes import addressof, byref
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from worker.engine.attention import Buffers
-from worker.engine.cpu.kernels import LANES, LARGEST_KEY, PANEL, Kernels
-from worker.engine.cpu.passes import LayerParts, Layers, LayerSizes
+from worker.engine.cpu.kernels import LANES, LARGEST_KEY, PANEL, Context, Kernels
+from worker.engine.cpu.passes import LayerParts, Layers, LayerSizes, addresses
 from worker.engine.cpu.products import PanelProduct, product_of
 from worker.engine.dspark.network import DSparkNetwork, Rotation
 
@@ -15,32 +16,40 @@ from worker.engine.dspark.network import DSparkNetwork, Rotation
 class FusedLayers:
     """Does what the network's layers do; these are not needed any more."""
 
-    def __init__(self, network: DSparkNetwork, first: int, kernels: Kernels) -> None:
+    def __init__(self, network: DSparkNetwork, first: int, cache: Buffers, kernels: Kernels) -> None:
         """`first` is the number of the first of them in the cache."""
+        self._cache = cache
         config = network.config
         layers = [cast(Any, layer) for layer in network.layers]
         attentions = [layer.self_attn for layer in layers]
         self._layers = Layers([_parts(network, i, kernels) for i in range(len(layers))], first, kernels)
         projections = [*(a.k_proj for a in attentions), *(a.v_proj for a in attentions)]
         self._keys_values = product_of(cast(list[nn.Linear], projections), kernels)
-        self._key_norms = torch.stack([a.k_norm.weight for a in attentions])[:, None]
-        self._ones = torch.ones(config.head_dim, dtype=kernels.dtype)
-        self._shape = 2, len(layers), config.num_kv_heads, config.head_dim
+        self._key_norms = torch.stack([a.k_norm.weight for a in attentions])
+        self._cached = slice(first, first + len(layers))
+        self._shape = len(layers), config.num_kv_heads, config.head_dim
         self._epsilon, self._kernels = config.rms_norm_eps, kernels
 
-    def run(self, x: Tensor, rotation: Rotation, buffers: Buffers, chunks: Tensor) -> Tensor:
+    def run(self, x: Tensor, rotation: Rotation, chunks: Tensor) -> Tensor:
         """x [T, d] after the layers; `chunks` as attention takes them."""
         cosine, sine = rotation
-        return self._layers.run(x[None], (cosine[None], sine[None]), buffers, chunks)[0][0]
+        return self._layers.run(x[None], (cosine[None], sine[None]), self._cache, chunks)[0][0]
 
-    def context_keys_values(self, context: Tensor, rotation: Rotation) -> list[tuple[Tensor, Tensor]]:
-        """As the network's own."""
-        keys, values = self._keys_values(context).view(len(context), *self._shape).unbind(1)
-        keys = self._kernels.rms_norm(keys.contiguous(), self._ones, self._epsilon) * self._key_norms
-        cosine, sine = (part[None] for part in rotation)
-        rotated = self._kernels.rotate(keys.flatten(1, 2).transpose(0, 1)[None], cosine, sine)[0]
-        keys = rotated.transpose(0, 1).view(keys.shape)
-        return list(zip(keys.unbind(1), values.unbind(1), strict=True))
+    def store(self, context: Tensor, slots: Tensor, positions: Tensor, rotation: Rotation) -> None:
+        """Keys and values of context [T, d], into all layers' caches; `rotation` is of every position."""
+        keys_values = self._keys_values(context)
+        keys, values = (addresses(part[self._cached]) for part in (self._cache.keys, self._cache.values))
+        parts = (keys_values, self._key_norms, *rotation, slots, positions)
+        capacity = self._cache.keys[self._cached.start].shape[2]
+        self._kernels.store_context(
+            byref(
+                Context(
+                    *(part.data_ptr() for part in parts),
+                    *(addressof(keys), addressof(values)),
+                    *(len(context), *self._shape, capacity, self._epsilon),
+                )
+            )
+        )
 
 
 class Walk:
@@ -68,7 +77,9 @@ def walk_of(network: DSparkNetwork, kernels: Kernels | None) -> Walk | None:
     return Walk(network, kernels)
 
 
-def fused_layers(network: DSparkNetwork, first: int, kernels: Kernels | None) -> FusedLayers | None:
+def fused_layers(
+    network: DSparkNetwork, first: int, cache: Buffers, kernels: Kernels | None
+) -> FusedLayers | None:
     """None for sizes or a rotation that the kernel does not take, or where another product is the faster."""
     config = network.config
     sizes = config.hidden_size, config.intermediate_size, config.head_dim
@@ -78,7 +89,7 @@ def fused_layers(network: DSparkNetwork, first: int, kernels: Kernels | None) ->
         return None
     if not isinstance(product_of([cast(Any, network.layers[0]).self_attn.o_proj], kernels), PanelProduct):
         return None
-    return FusedLayers(network, first, kernels)
+    return FusedLayers(network, first, cache, kernels)
 
 
 def _parts(network: DSparkNetwork, index: int, kernels: Kernels) -> LayerParts:

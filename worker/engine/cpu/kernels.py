@@ -76,6 +76,27 @@ class _Walk(Structure):
     ]
 
 
+class Context(Structure):
+    """In storing.cpp."""
+
+    _fields_ = [
+        ("keys_values", c_void_p),
+        ("norms", c_void_p),
+        ("cosine", c_void_p),
+        ("sine", c_void_p),
+        ("slots", c_void_p),
+        ("at", c_void_p),
+        ("keys", c_void_p),
+        ("values", c_void_p),
+        ("tokens", c_int64),
+        ("layers", c_int64),
+        ("heads", c_int64),
+        ("dim", c_int64),
+        ("capacity", c_int64),
+        ("epsilon", c_float),
+    ]
+
+
 class Scratch16(Structure):
     """In panels.h."""
 
@@ -102,6 +123,7 @@ class Kernels:
             library, f"rotate_{name}", [c_void_p, *strides, c_void_p, c_void_p, *sizes, c_void_p]
         )
 
+        self.store_context = _function(library, f"store_context_{name}", [POINTER(Context)])
         self._largest = _function(library, f"largest_{name}", [c_void_p, *sizes[:2], c_void_p, c_void_p])
 
         self.product_step = 2 if dtype == torch.bfloat16 else 1

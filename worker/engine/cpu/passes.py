@@ -131,7 +131,7 @@ class Layers:
         integers = x.new_empty(tokens, max(sizes.widths), dtype=torch.int16)
         scales = x.new_empty(tokens, dtype=torch.float32)
         features = x.new_empty(tokens, self._taps * sizes.hidden)
-        keys, values = (_addresses(part[self._cached]) for part in (buffers.keys, buffers.values))
+        keys, values = (addresses(part[self._cached]) for part in (buffers.keys, buffers.values))
         self._run(
             byref(
                 _Pass(
@@ -165,5 +165,5 @@ def _address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-def _addresses(tensors: Sequence[Tensor]) -> Array[c_void_p]:
+def addresses(tensors: Sequence[Tensor]) -> Array[c_void_p]:
     return (c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from worker.engine.cache import Cache, Chunk, LayerShape
+from worker.engine.contiguous import ContiguousCache
 from worker.engine.cpu.attention import CompiledPass
 from worker.engine.cpu.drafting import fused_layers, walk_of
 from worker.engine.cpu.kernels import kernels_for
@@ -38,7 +39,9 @@ class CachedNetwork:
         self._layers = [_Layer(first_layer + i, config.is_causal_in(i)) for i in range(config.num_layers)]
         kernels = kernels_for(weight.dtype, self._device)
         self._walk = walk_of(network, kernels)
-        self._fused = fused_layers(network, first_layer, kernels)
+        self._fused = None
+        if isinstance(cache, ContiguousCache) and cache.is_compiled:
+            self._fused = fused_layers(network, first_layer, cache, kernels)
         if self._fused is not None:
             network.layers = nn.ModuleList()
         prepare(network, weight.dtype, self._device)
@@ -51,8 +54,11 @@ class CachedNetwork:
         slots = self._on_device([chunk.slot for chunk in chunks for _ in chunk.token_ids])
         positions = self._on_device([p for chunk in chunks for p in range(chunk.start, chunk.end)])
         context = self._network.context(features)
-        project = (self._fused or self._network).context_keys_values
-        for index, (keys, values) in enumerate(project(context, self._rotation(positions))):
+        if self._fused is not None:
+            self._fused.store(context, slots, positions, (self._cosine, self._sine))
+            return context
+        parts = self._network.context_keys_values(context, self._rotation(positions))
+        for index, (keys, values) in enumerate(parts):
             self._cache.write(self._first + index, slots, positions, keys, values)
         return context
 
@@ -83,7 +89,7 @@ class CachedNetwork:
             last = last.repeat_interleave(self.config.block_inputs, dim=0)
         embedded, rotation = self._network.start(tokens, last), self._rotation(layout.positions)
         if self._fused is not None and isinstance(layout, CompiledPass) and layout.table is not None:
-            hidden = self._network.norm(self._fused.run(embedded, rotation, layout.buffers, layout.table))
+            hidden = self._network.norm(self._fused.run(embedded, rotation, layout.table))
         else:
 
             def attend(index: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:

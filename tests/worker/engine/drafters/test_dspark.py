@@ -164,6 +164,7 @@ VARIANTS: dict[str, tuple[DSparkConfig, DType, Kind]] = {
     "in 16 bits": (FUSED, "bfloat16", "qwen3"),
     "fed what precedes it": (replace(CONFIG, feeds_last_feature=True), "float64", "qwen3"),
     "of a target with convolutions": (CONFIG, "float64", "lfm2"),
+    "beside heads that the kernel does not take": (FUSED, "float32", "qwen3"),
 }
 
 
@@ -176,6 +177,8 @@ def test_a_block_is_what_the_equations_make_of_the_whole_text(
     monkeypatch.setattr("worker.engine.engine.DSparkDrafter", Recorder)
     torch_dtype: torch.dtype = getattr(torch, dtype)
     sizes = SIZES if config.hidden_size == 64 else {}
+    if variant.startswith("beside heads"):
+        sizes = sizes | {"head_dim": 24}
     target = save_target(tmp_path / "target", torch_dtype, kind, **sizes)
     network = save_random(tmp_path / "network", config, torch_dtype)
     prompts = make_requests(5, SEEDED)
