@@ -73,9 +73,11 @@ class DSparkDrafter:
 
     def _take_in(self, rows: Sequence[Row]) -> None:
         """What the target has shown of these rows goes into the network's keys and values."""
-        rows = [row for row in rows if row.spec_disabled_reason != _UNSOUND]
         if not rows:
             return
+        for row in rows:
+            if row.spec_disabled_reason == _UNSOUND:
+                self._backlog.drop(row)
         some, chunks, features = self._backlog.take(rows)
         if not some:
             return

@@ -98,10 +98,11 @@ class AdaptivePlanner:
         return lengths.tolist()
 
     def observe(self, num_rows: int, step_seconds: float) -> None:
-        if self._is_timed:
+        is_plain = self._verified == num_rows
+        if self._is_timed or is_plain != (self._since_plain == 0):  # a probe that is not timed is for nothing
             self.costs.observe(num_rows, self._verified, step_seconds)
         self._steps += 1
-        self._since_plain = 0 if self._verified == num_rows else self._since_plain + 1
+        self._since_plain = 0 if is_plain else self._since_plain + 1
         self._savings += PROBE_SHARE * step_seconds
 
     def expected(self, row: Stream, draft: Draft) -> float:

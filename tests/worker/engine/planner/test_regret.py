@@ -1,11 +1,13 @@
 """In a simulated world the planner is never far behind the best fixed choice, nor behind plain decoding."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
 from tests.worker.engine.planner.simulation import GAMMA, Costs, Kind, SimulatedRow, run
 from worker.engine.planner import AdaptivePlanner, VerifyAll
+from worker.engine.planner.costs import StepCosts
 from worker.engine.planner.profiling import profiled_shapes
 
 CPU = Costs(lambda _, verified: 0.0094 + 0.00055 * (verified - 1))
@@ -68,6 +70,32 @@ def test_regret_against_the_best_fixed_choice_is_a_few_percent(
 def test_costs_are_learnt_without_a_profile():
     fixed = run(VerifyAll(GAMMA), rows(COPY, 16), 4, GPU, NOISE)
     assert run(AdaptivePlanner(GAMMA, clock=_stopped), rows(COPY, 16), 4, GPU, NOISE) <= 1.1 * fixed
+
+
+class RecordedCosts(StepCosts):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: list[bool] = []  # of the steps it was told of: whether it was a plain one
+
+    def observe(self, rows: int, verified: int, seconds: float) -> None:
+        super().observe(rows, verified, seconds)
+        self.kinds.append(rows == verified)
+
+
+def test_a_plain_step_after_many_others_is_timed_though_most_of_those_are_not():
+    ran: list[bool] = []
+
+    def step(rows: int, verified: int) -> float:
+        ran.append(rows == verified)
+        return CPU.step(rows, verified)
+
+    costs = RecordedCosts()
+    run(AdaptivePlanner(GAMMA, costs=costs, clock=_stopped), rows([Kind(1.0, (0.97,))], 60), 1, Costs(step))
+
+    probes = sum(now and not before for before, now in pairwise(ran))
+    assert probes >= 5
+    assert sum(now and not before for before, now in pairwise(costs.kinds)) == probes
+    assert len(costs.kinds) < 0.6 * len(ran)
 
 
 def test_without_speculation_nobody_is_asked():
