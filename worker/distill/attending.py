@@ -4,7 +4,6 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from worker.distill.batches import Batch
 from worker.engine.dspark.network import DSparkNetwork
@@ -20,15 +19,10 @@ def block_outputs(network: DSparkNetwork, batch: Batch) -> Tensor:
         (keys[batch.places], values[batch.places])
         for keys, values in network.context_keys_values(context, rotation)
     ]
-    mask = block_mask(batch.seen, batch.places.shape[1], gamma)
+    hidden_from = _hidden_from(batch.seen, batch.places.shape[1])
 
     def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        return _attend(
-            queries,
-            torch.cat([known[layer][0], keys], dim=1),
-            torch.cat([known[layer][1], values], dim=1),
-            mask,
-        )
+        return _attend(queries, known[layer], (keys, values), hidden_from)
 
     inputs = torch.full(
         (num_texts, num_anchors, gamma), network.config.mask_token_id, device=batch.inputs.device
@@ -42,28 +36,33 @@ def block_outputs(network: DSparkNetwork, batch: Batch) -> Tensor:
     return hidden.unflatten(1, (num_anchors, gamma))
 
 
-def block_mask(seen: Tensor, context: int, gamma: int) -> Tensor:
-    """[B, A * G, T + A * G]: True where a slot may look. `seen` [B, A] is the anchors' own positions."""
-    num_texts, num_anchors = seen.shape
-    before = torch.arange(context, device=seen.device) < seen[..., None]  # [B, A, T]
-    before = before.repeat_interleave(gamma, dim=1)
-    owner = torch.arange(num_anchors, device=seen.device).repeat_interleave(gamma)
-    own = (owner[:, None] == owner).expand(num_texts, -1, -1)
-    return torch.cat([before, own], dim=-1)
+def _hidden_from(seen: Tensor, context: int) -> Tensor:
+    """[B, A, T]: True where an anchor's block may not look. `seen` [B, A] is the anchors' own positions."""
+    return torch.arange(context, device=seen.device) >= seen[..., None]
 
 
-def _attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """Queries [B, Q, H, D], keys and values [B, K, H_kv, D] -> [B, Q, H, D]; a group's heads as queries."""
-    num_texts, length, heads, width = queries.shape
-    kv_heads = keys.shape[2]
-    group = heads // kv_heads
-    by_group = cast(Tensor, queries.unflatten(2, (kv_heads, group)))
-    grouped = by_group.permute(0, 2, 3, 1, 4).flatten(2, 3)  # [B, H_kv, g * Q, D]
-    output: Tensor = scaled_dot_product_attention(
-        grouped.to(values.dtype),
-        keys.transpose(1, 2).to(values.dtype),
-        values.transpose(1, 2),
-        attn_mask=mask.repeat(1, group, 1)[:, None],
-    )
-    output = output.unflatten(2, (group, length)).permute(0, 3, 1, 2, 4)
-    return output.reshape(num_texts, length, heads, width)
+def _attend(
+    queries: Tensor, context: tuple[Tensor, Tensor], block: tuple[Tensor, Tensor], hidden_from: Tensor
+) -> Tensor:
+    """Queries [B, A * G, H, D] -> [B, A * G, H, D]: over what precedes their anchor, and their own block.
+
+    Keys and values are [B, T, H_kv, D] of the context, and [B, A * G, H_kv, D] of the blocks. One softmax
+    over both parts: a mask over all blocks' keys would have most of the products thrown away.
+    """
+    _, num_anchors, length = hidden_from.shape
+    _, _, kv_heads, width = context[0].shape
+    keys, values = (part.transpose(1, 2) for part in context)  # [B, H_kv, T, D]
+    dtype = values.dtype
+    # [B, A, G, H_kv, g, D] -> [B, H_kv, A, G * g, D]: a group's heads as queries
+    gamma, group = queries.shape[1] // num_anchors, queries.shape[2] // kv_heads
+    split = cast(Tensor, queries.unflatten(1, (num_anchors, gamma)).unflatten(3, (kv_heads, group)))
+    grouped = (split.permute(0, 3, 1, 2, 4, 5) * width**-0.5).to(dtype).flatten(3, 4)
+    own_keys, own_values = (part.unflatten(1, (num_anchors, -1)).permute(0, 3, 1, 2, 4) for part in block)
+    scores = (grouped.flatten(2, 3) @ keys.to(dtype).transpose(2, 3)).unflatten(2, (num_anchors, -1))
+    scores = scores.masked_fill(hidden_from[:, None, :, None], -torch.inf)
+    own_scores = grouped @ own_keys.to(dtype).transpose(3, 4)
+    shares = torch.cat([scores, own_scores], dim=-1).softmax(dim=-1)
+    of_context = (shares[..., :length].flatten(2, 3) @ values).unflatten(2, (num_anchors, -1))
+    output: Tensor = of_context + shares[..., length:] @ own_values
+    output = output.unflatten(3, (gamma, group))
+    return output.permute(0, 2, 3, 1, 4, 5).flatten(3, 4).flatten(1, 2)

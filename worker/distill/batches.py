@@ -5,11 +5,13 @@ from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from worker.distill.text import Text
 
 ANCHORS_PER_TEXT = 32  # in a step: they share the text's keys and values
 ANCHORS_PER_STEP = 256
+_ROUND = 64  # lengths are filled up to a multiple: a CPU's library compiles products anew for each shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class Batch:
     A slot's token is what the drafter is to propose there, and its distribution is the target's.
     """
 
-    features: Tensor  # [C, m * d]: positions before the last anchor of each text, one text after another
+    # [C, m * d]: positions before the last anchor of each text, one text after another, and a filling
+    features: Tensor
     positions: Tensor  # [C]
     places: Tensor  # [B, T]: of each text's position among the C
     seen: Tensor  # [B, A]: how many positions each anchor sees; 0: no anchor
@@ -72,7 +75,8 @@ def make_batch(texts: Sequence[Text], anchors: Sequence[Sequence[int]], gamma: i
     """Of some texts, and anchors of each."""
     ends = [max(chosen) for chosen in anchors]
     offsets = [sum(ends[:index]) for index in range(len(ends))]
-    longest = torch.arange(max(ends))
+    filling = -sum(ends) % _ROUND
+    longest = torch.arange(max(ends) + -max(ends) % _ROUND)
     places = torch.stack(
         [offset + longest.clamp(max=end - 1) for offset, end in zip(offsets, ends, strict=True)]
     )
@@ -82,8 +86,11 @@ def make_batch(texts: Sequence[Text], anchors: Sequence[Sequence[int]], gamma: i
         torch.stack(column) for column in zip(*parts, strict=True)
     )
     return Batch(
-        features=torch.cat([text.features[:end] for text, end in zip(texts, ends, strict=True)]),
-        positions=torch.cat([torch.arange(end) for end in ends]),
+        features=pad(
+            torch.cat([text.features[:end] for text, end in zip(texts, ends, strict=True)]),
+            (0, 0, 0, filling),
+        ),
+        positions=torch.cat([torch.arange(end) for end in (*ends, filling)]),
         places=places,
         seen=seen,
         inputs=inputs,

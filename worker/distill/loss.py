@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 _PIECE = 320  # slots whose logits are made at once: they stay in a CPU's cache
+_ROUND = 64  # slots are filled up to a multiple: a CPU's library compiles products anew for each shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +42,20 @@ class _Distances(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         dtype = head.dtype
         both = torch.cat([head, w2.to(dtype)], dim=1)
+        count = len(hidden)
         inputs = torch.cat([hidden.to(dtype), embedded.to(dtype)], dim=1)
-        entropies, l1s = (torch.zeros(len(hidden), device=hidden.device) for _ in range(2))
+        inputs = pad(inputs, (0, 0, 0, -count % _ROUND))
+        entropies, l1s = (torch.zeros(count, device=hidden.device) for _ in range(2))
         d_inputs = torch.empty_like(inputs)
         d_w2 = torch.zeros(w2.shape, device=w2.device)
         for start in range(0, len(inputs), _PIECE):
             piece = slice(start, start + _PIECE)
-            q = torch.softmax(inputs[piece] @ both.t(), dim=-1)
-            gradient, entropies[piece], l1s[piece] = _gradient(q, slots, piece, ce, l1)
+            gradient = torch.softmax(inputs[piece] @ both.t(), dim=-1)
+            gradient[count - start :] = 0
+            entropies[piece], l1s[piece] = _to_gradient(gradient[: count - start], slots, piece, ce, l1)
             torch.mm(gradient, both, out=d_inputs[piece])
             d_w2 += gradient.t() @ inputs[piece, hidden.shape[1] :]
-        ctx.save_for_backward(d_inputs, d_w2)
+        ctx.save_for_backward(d_inputs[:count], d_w2)
         ctx.width, ctx.dtypes = hidden.shape[1], (hidden.dtype, embedded.dtype, w2.dtype)
         ctx.mark_non_differentiable(l1s)
         return ce * entropies.mean() + l1 * l1s.mean(), l1s
@@ -79,8 +84,8 @@ def distances(
     return _Distances.apply(hidden, embedded, head, w2, slots, ce, l1)
 
 
-def _gradient(q: Tensor, slots: Slots, piece: slice, ce: float, l1: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss's by the piece's logits, and the slots' CE and L1. It takes the place of q [n, V]."""
+def _to_gradient(q: Tensor, slots: Slots, piece: slice, ce: float, l1: float) -> tuple[Tensor, Tensor]:
+    """The slots' CE and L1. The loss's gradient by the piece's logits takes the place of q [n, V]."""
     share = 1 / len(slots.tokens)
     ids, p, tokens = slots.top_ids[piece], slots.top_probs[piece], slots.tokens[piece]
     known, has_token = ids >= 0, tokens >= 0
@@ -96,4 +101,4 @@ def _gradient(q: Tensor, slots: Slots, piece: slice, ce: float, l1: float) -> tu
     # put_, since scatter_add_ copies all of q where it has 16 bits
     q.put_(rows + ids, (-2 * l1 * share * at_ids * below).to(q.dtype), accumulate=True)
     q.put_(rows + tokens[:, None], (-ce * share * has_token)[:, None].to(q.dtype), accumulate=True)
-    return q, entropy, distance
+    return entropy, distance
