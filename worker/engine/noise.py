@@ -1,7 +1,11 @@
 """Counter-based noise: a draw is a pure function of its key, whenever and beside whomever it is made."""
 
+from functools import cache
+
 import torch
 from torch import Tensor
+
+from worker.engine.cpu.kernels import Kernels, kernels_for
 
 _MASK = 0xFFFFFFFF
 _ROUNDS = 10
@@ -23,13 +27,22 @@ def philox(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
     return c0, c1, c2, c3
 
 
-def uniforms(
-    seeds: Tensor, sample_indexes: Tensor, positions: Tensor, tokens: Tensor, stream: int
-) -> tuple[Tensor, Tensor]:
-    """Two independent float64 draws in (0, 1) for each key; all arguments int64, broadcast together."""
+def uniforms(keys: Tensor, tokens: Tensor, stream: int) -> tuple[Tensor, Tensor]:
+    """Two independent float64 draws in (0, 1) for each of tokens [N, K], of row keys [N, 3].
+
+    A key is a seed, a sample's index, and a position; all are int64. By a kernel where there is one.
+    """
+    if tokens.device.type == "cpu" and (kernels := _kernels()) is not None:
+        return kernels.uniforms(keys, tokens, stream)
+    seeds, sample_indexes, positions = keys[:, :1], keys[:, 1:2], keys[:, 2:]
     streams = torch.full_like(tokens, stream)
     words = philox((tokens, positions, sample_indexes, streams), (seeds & _MASK, (seeds >> 32) & _MASK))
     return _to_unit(words[0], words[1]), _to_unit(words[2], words[3])
+
+
+@cache
+def _kernels() -> Kernels | None:
+    return kernels_for(torch.float32, "cpu")
 
 
 def _multiply(word: Tensor, multiplier: int) -> tuple[Tensor, Tensor]:

@@ -5,19 +5,20 @@ Sampling is Gumbel-max, run as the race it equals: token i arrives at E_i / p_i,
 all others run together, with their summed rate, and one is picked among them if they win.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from worker.engine.cpu.choosing import largest
+from worker.engine.cpu.choosing import largest, most_probable, scores_of
 from worker.engine.noise import uniforms
 from worker.engine.transfer import to_device
 from worker.engine.types import Sampling
 
 # Tokens that run by themselves. Any number is exact: more cost noise, with fewer the rest wins more often.
 CANDIDATES = 64
+_SORTED = 2048  # of those that a filter looks at, where the candidates do not tell it what to leave out
 NOT_FINITE = -1  # in place of a token: the model's logits were NaN or infinite
 
 _TOKEN_STREAM, _REST_STREAM = 0, 1
@@ -40,49 +41,75 @@ def choose(
     if sampled:
         some = to_device(torch.tensor(sampled), logits.device)
         chosen_draws = [draws[index] for index in sampled]
-        tokens[some] = _sample(logits[some], highest[some, None], chosen_draws, candidates, token_ids)
+        theirs = logits if len(sampled) == len(draws) else logits[some]
+        tokens[some] = _sample(theirs, highest[some], chosen_draws, candidates, token_ids)
     if token_ids is not None:
         tokens = token_ids[tokens]
     return torch.where(highest.isfinite(), tokens, NOT_FINITE)
+
+
+class _Race(NamedTuple):
+    """Who runs, of N rows; tokens are columns, and weights relative to the most probable one's."""
+
+    scores: Callable[[int], Tensor]  # a row's [V]; of what is left out -inf
+    tokens: Tensor  # [N, K]: these run alone
+    weights: Tensor  # [N, K] float64
+    rest: Tensor  # [N] float64: of all others, together
 
 
 def _sample(
     logits: Tensor, highest: Tensor, draws: Sequence[Draw], candidates: int, token_ids: Tensor | None
 ) -> Tensor:
     """Columns; their noise is that of their tokens."""
-    if logits.dtype not in (torch.float32, torch.float64):
+    if logits.dtype == torch.float16:
         logits, highest = logits.float(), highest.float()
     keys, top_ks, reals = _parameters(draws, logits.device)
-    temperatures, top_ps, min_ps = reals[:, :1].to(logits.dtype), reals[:, 1:2], reals[:, 2:]
+    temperatures = reals[:, 0]
+    scores, tokens, rest = most_probable(logits, highest, temperatures, min(candidates, logits.shape[-1]))
 
-    scores = (logits - highest) / temperatures
-    vocabulary = scores.shape[-1]
-    candidates = min(candidates, vocabulary)
-    top_scores, top_tokens = scores.topk(candidates)
-    top_weights = top_scores.double().exp()
-    weights = scores.exp()
-    total = weights.sum(-1, keepdim=True, dtype=torch.float64)
+    def scores_at(index: int) -> Tensor:
+        one = slice(index, index + 1)
+        return scores_of(logits[one], highest[one], temperatures[one])[0]
 
+    race = _Race(scores_at, tokens, scores.double().exp(), rest)
+    if any(_filters(draw.sampling) for draw in draws):
+        race = _filtered(race, scores, top_ks, reals[:, 1:2], reals[:, 2:])
+    return _first(race, race.tokens if token_ids is None else token_ids[race.tokens], keys)
+
+
+def _filtered(race: _Race, scores: Tensor, top_ks: Tensor, top_ps: Tensor, min_ps: Tensor) -> _Race:
+    """Without those that top-k, then top-p, and min-p leave out; scores [N, K] are the candidates'."""
+    tokens, weights, rest = race.tokens, race.weights, race.rest
+    total = weights.sum(-1, keepdim=True) + rest[:, None]
     filters = (top_ks > 0) | (top_ps < 1) | (min_ps > 0)
-    if candidates < vocabulary and any(_filters(draw.sampling) for draw in draws):
-        beyond = torch.where(
-            top_ks > 0, top_ks >= candidates, top_weights.sum(-1, keepdim=True) < top_ps * total
-        )
-        # What min-p drops needs no sorting; only what top-k keeps decides how much top-p may drop of it.
-        beyond &= (top_weights[:, -1:] >= min_ps) | ((top_ks > 0) & (top_ps < 1))
-        for index in (filters & beyond)[:, 0].nonzero()[:, 0].tolist():  # the whole vocabulary must be sorted
-            scores[index] = _filter(scores[index], top_ks[index], top_ps[index], min_ps[index])
-            top_scores[index], top_tokens[index] = scores[index].topk(candidates)
-            top_weights[index] = top_scores[index].double().exp()
-            weights[index] = scores[index].exp()
-            filters[index] = False
-    kept = _kept(top_scores, top_weights, total, top_ks, top_ps, min_ps)
-    top_weights = torch.where(filters, top_weights * kept, top_weights)
+    # What min-p drops needs no sorting; only what top-k keeps decides how much top-p may drop of it.
+    beyond = _needs_more(scores, weights, total, top_ks, top_ps)
+    beyond &= (weights[:, -1:] >= min_ps) | ((top_ks > 0) & (top_ps < 1))
+    filtered: dict[int, Tensor] = {}
+    many: list[int] = (filters & beyond & (rest[:, None] > 0))[:, 0].nonzero()[:, 0].tolist()
+    for index in many:
+        limits = top_ks[index : index + 1], top_ps[index : index + 1], min_ps[index : index + 1]
+        filtered[index] = left = _filter(race.scores(index), total[index : index + 1], *limits)
+        scores[index], tokens[index] = left.topk(scores.shape[-1])
+        weights[index] = scores[index].double().exp()
+        rest[index] = _others(left, tokens[index]).sum()
+        filters[index] = False
+    kept = _kept(scores, weights, total, top_ks, top_ps, min_ps)
 
-    rest_weights = weights.scatter_(-1, top_tokens, 0.0)
-    rest = torch.where(filters, 0.0, rest_weights.sum(-1, keepdim=True, dtype=torch.float64))
-    names = top_tokens if token_ids is None else token_ids[top_tokens]
-    return _race(top_weights, top_tokens, names, rest[:, 0], rest_weights, keys)
+    def scores_at(index: int) -> Tensor:
+        return filtered[index] if index in filtered else race.scores(index)
+
+    return _Race(
+        scores_at,
+        tokens,
+        torch.where(filters, weights * kept, weights),
+        torch.where(filters[:, 0], 0.0, rest),
+    )
+
+
+def _others(scores: Tensor, candidates: Tensor) -> Tensor:
+    """Weights [V] of scores [V], none for the candidates."""
+    return scores.double().exp().scatter(0, candidates, 0.0)
 
 
 def _parameters(draws: Sequence[Draw], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
@@ -97,32 +124,42 @@ def _filters(sampling: Sampling) -> bool:
     return sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0
 
 
-def _race(
-    top_weights: Tensor, top_tokens: Tensor, names: Tensor, rest: Tensor, rest_weights: Tensor, keys: Tensor
-) -> Tensor:
-    seeds, samples, positions = keys[:, :1], keys[:, 1:2], keys[:, 2:]
-
-    uniform, _ = uniforms(seeds, samples, positions, names, _TOKEN_STREAM)
-    arrivals = -uniform.log() / top_weights
+def _first(race: _Race, names: Tensor, keys: Tensor) -> Tensor:
+    """The tokens [N] that arrive first, of candidates called by names [N, K] in their noise."""
+    uniform, _ = uniforms(keys, names, _TOKEN_STREAM)
+    arrivals = -uniform.log() / race.weights
     first, winner = arrivals.min(dim=-1)
-    tokens = top_tokens.gather(-1, winner[:, None])[:, 0]
+    tokens = race.tokens.gather(-1, winner[:, None])[:, 0]
 
-    uniform, pick = uniforms(seeds, samples, positions, torch.zeros_like(positions), _REST_STREAM)
-    rest_wins = -uniform[:, 0].log() / rest < first
-    for index in rest_wins.nonzero()[:, 0].tolist():
-        cumulative = rest_weights[index].double().cumsum(0)
+    uniform, pick = uniforms(keys, torch.zeros_like(keys[:, :1]), _REST_STREAM)
+    rest_wins = -uniform[:, 0].log() / race.rest < first
+    others_win: list[int] = rest_wins.nonzero()[:, 0].tolist()
+    for index in others_win:
+        cumulative = _others(race.scores(index), race.tokens[index]).cumsum(0)
         point = pick[index] * cumulative[-1]
         chosen = torch.searchsorted(cumulative, point, right=True)[0]
         tokens[index] = chosen.clamp(max=len(cumulative) - 1)  # should the product round up to the total
     return tokens
 
 
-def _filter(scores: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
-    """Scores [V] with -inf for the tokens that top-k, then top-p, and min-p leave out."""
-    ordered, tokens = scores.sort(descending=True, stable=True)
+def _needs_more(scores: Tensor, weights: Tensor, total: Tensor, top_ks: Tensor, top_ps: Tensor) -> Tensor:
+    """[N, 1]: whether more than the most probable tokens [N, K] may stay, by top-k, or by top-p alone."""
+    kth = scores.gather(-1, (top_ks - 1).clamp(0, scores.shape[-1] - 1))
+    return torch.where(top_ks > 0, scores[:, -1:] >= kth, weights.sum(-1, keepdim=True) < top_ps * total)
+
+
+def _filter(scores: Tensor, total: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
+    """Scores [V] with -inf for the tokens that top-k, then top-p, and min-p leave out; the rest is [1, 1]."""
+    zero, one = scores.new_zeros(1), scores.new_ones(1)
+    ordered, tokens, _ = most_probable(scores[None], zero, one, min(_SORTED, len(scores)))
     weights = ordered.double().exp()
-    kept = _kept(ordered, weights, weights.sum(-1, keepdim=True), top_k, top_p, min_p)
-    return torch.full_like(scores, -torch.inf).scatter(0, tokens, ordered.masked_fill(~kept, -torch.inf))
+    if _needs_more(ordered, weights, total, top_k, top_p):
+        ordered, tokens = scores[None].sort(descending=True, stable=True)
+        weights = ordered.double().exp()
+    kept = _kept(ordered, weights, total, top_k, top_p, min_p) & (weights > 0)
+    left = torch.full_like(scores, -torch.inf)
+    left[tokens[kept]] = ordered[kept]
+    return left
 
 
 def _kept(

@@ -4,6 +4,7 @@ import pytest
 import torch
 from scipy.stats import kstest
 
+from worker.engine import noise
 from worker.engine.noise import philox, uniforms
 
 
@@ -34,18 +35,27 @@ def test_the_generator_gives_the_known_answers(
 
 def test_draws_are_uniform_and_differ_in_every_part_of_the_key():
     def one(seed: int = 1, sample: int = 2, position: int = 3, token: int = 4, stream: int = 0) -> float:
-        key = [torch.tensor([part]) for part in (seed, sample, position, token)]
-        return uniforms(key[0], key[1], key[2], key[3], stream)[0].item()
+        return uniforms(torch.tensor([[seed, sample, position]]), torch.tensor([[token]]), stream)[0].item()
 
     assert len({one(), one(seed=2), one(seed=1 + (1 << 40)), one(sample=3), one(position=4)}) == 5
     assert len({one(), one(token=5), one(stream=1)}) == 3
     assert one() == one()
 
-    tokens = torch.arange(20_000)
+    tokens = torch.arange(20_000)[None]
     for seed in (0, 2**62 + 17):
-        first, second = uniforms(torch.tensor([seed]), torch.tensor([0]), torch.tensor([0]), tokens, 0)
+        first, second = (drawn[0] for drawn in uniforms(torch.tensor([[seed, 0, 0]]), tokens, 0))
         assert kstest(first.numpy(), "uniform").pvalue > 1e-3
         assert kstest(second.numpy(), "uniform").pvalue > 1e-3
         assert abs(torch.corrcoef(torch.stack([first, second]))[0, 1]) < 0.03
         assert first.min() > 0
         assert first.max() < 1
+
+
+def test_the_kernel_draws_what_torch_draws(monkeypatch: pytest.MonkeyPatch):
+    generator = torch.Generator().manual_seed(0)
+    keys = torch.randint(-(2**63), 2**63 - 1, (50, 3), generator=generator)
+    keys[:, 1:] &= 0x7FFFFFFF
+    tokens = torch.randint(0, 2**20, (50, 7), generator=generator)
+    by_kernel = uniforms(keys, tokens, 1)
+    monkeypatch.setattr(noise, "_kernels", lambda: None)
+    assert all(map(torch.equal, by_kernel, uniforms(keys, tokens, 1)))

@@ -99,6 +99,38 @@ def test_the_engine_s_samples_follow_the_law_with_a_draft_model(sampling: Sampli
     assert_follows(torch.tensor(outcomes), torch.cat(joint))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(temperature=1.0, top_k=60),
+        Sampling(temperature=1.0, top_k=300),
+        Sampling(temperature=2.0, top_k=300, top_p=0.9),
+        Sampling(temperature=2.0, top_p=0.3),
+        Sampling(temperature=3.0, top_p=0.97),
+        Sampling(temperature=2.0, top_k=2900),
+    ],
+    ids=str,
+)
+def test_filters_that_leave_many_tokens_leave_the_right_ones(sampling: Sampling, dtype: torch.dtype):
+    """More than run alone, and more than are sorted at first; and many that tie with the last."""
+    logits = torch.randn(3000, generator=torch.Generator().manual_seed(8))
+    logits = (2 * logits).round().div(2).to(dtype)
+    logits[1000:1400] = -torch.inf
+    least = logits[law(logits.double(), sampling) > 0].min()  # of its equals top-p may leave out any
+    draws = [Draw(sampling, 0, position) for position in range(600)]
+
+    tokens = choose(logits.expand(len(draws), -1).contiguous(), draws)
+
+    assert logits[tokens].min() >= least
+    allowed = (logits >= least).sum()
+    assert tokens.unique().numel() > 0.4 * min(allowed, len(draws))
+    if sampling.top_k == 60:  # all that tie with the 60th stay, and each comes as often
+        wanted = law(logits.double(), sampling)
+        draws = [Draw(sampling, 1, position) for position in range(20_000)]
+        assert_follows(choose(logits.expand(len(draws), -1).contiguous(), draws), wanted)
+
+
 def dozen(folder: Path, seed: int) -> Path:
     """A model of twelve tokens, none of which ends the text."""
     model = tiny_model("llama", vocab_size=12, seed=seed)

@@ -125,6 +125,13 @@ class Kernels:
 
         self.store_context = _function(library, f"store_context_{name}", [POINTER(Context)])
         self._largest = _function(library, f"largest_{name}", [c_void_p, *sizes[:2], c_void_p, c_void_p])
+        self._candidates = _function(
+            library,
+            f"candidates_{name}",
+            [c_void_p, *sizes[:2], c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_void_p],
+        )
+
+        self._uniforms = _function(library, "uniforms", [c_void_p, c_void_p, *sizes, c_void_p, c_void_p])
 
         self.product_step = 2 if dtype == torch.bfloat16 else 1
         self.can_multiply = hasattr(library, f"product_{name}")
@@ -202,6 +209,29 @@ class Kernels:
         values, places = torch.empty(len(x)), torch.empty(len(x), dtype=torch.int64)
         self._largest(x.data_ptr(), *x.shape, values.data_ptr(), places.data_ptr())
         return values, places
+
+    def candidates(
+        self, x: Tensor, highest: Tensor, temperatures: Tensor, count: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each row of contiguous x [N, columns] its largest: scores and places [N, count], descending.
+
+        And the weight of all others [N], float64: the sum of exp(score), a score being (x - highest) /
+        temperature. `highest` and `temperatures` are float32 [N]. Places of a score of -inf mean nothing.
+        """
+        scores = torch.empty((len(x), count))
+        places = torch.empty((len(x), count), dtype=torch.int64)
+        others = torch.empty(len(x), dtype=torch.float64)
+        given = (x.data_ptr(), *x.shape, highest.data_ptr(), temperatures.data_ptr(), count)
+        self._candidates(*given, scores.data_ptr(), places.data_ptr(), others.data_ptr())
+        return scores, places, others
+
+    def uniforms(self, keys: Tensor, tokens: Tensor, stream: int) -> tuple[Tensor, Tensor]:
+        """Two draws for each of tokens [N, K], by keys [N, 3] and stream, as `noise.uniforms` says."""
+        keys, tokens = keys.contiguous(), tokens.contiguous()
+        first, second = (torch.empty(tokens.shape, dtype=torch.float64) for _ in range(2))
+        given = (keys.data_ptr(), tokens.data_ptr(), *tokens.shape, stream)
+        self._uniforms(*given, first.data_ptr(), second.data_ptr())
+        return first, second
 
     def walk(
         self, logits: Tensor, embeddings: Tensor, weights: Weights, token_ids: Tensor, anchors: Tensor

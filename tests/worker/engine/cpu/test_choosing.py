@@ -1,11 +1,11 @@
-"""The largest logit, and a block's tokens one after the other: by kernels as by torch."""
+"""The largest logits, the weight of others, and a block's tokens one by one: by kernels as by torch."""
 
 import pytest
 import torch
 from torch import Tensor
 
 from tests.worker.distill.texts import tiny_network
-from worker.engine.cpu.choosing import largest
+from worker.engine.cpu.choosing import largest, most_probable
 from worker.engine.cpu.drafting import walk_of
 from worker.engine.cpu.kernels import kernels_for
 
@@ -41,6 +41,42 @@ def test_rows_that_do_not_lie_together_are_read_as_they_lie(dtype: torch.dtype) 
     values, tokens = largest(logits)
     assert torch.equal(values, logits.max(dim=1).values)
     assert torch.equal(tokens, logits.argmax(dim=1))
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float64])
+@pytest.mark.parametrize("count", [1, 5, 64])
+@pytest.mark.parametrize("columns", [64, 65, 79, 1000, 20_000])
+def test_candidates_are_the_largest_and_the_others_weight_is_what_is_left(
+    dtype: torch.dtype, count: int, columns: int
+) -> None:
+    generator = torch.Generator().manual_seed(columns + count)
+    logits = (3 * torch.randn(9, columns, generator=generator)).to(dtype)
+    logits[1] = logits[1].round()  # many are equal
+    logits[2] = 7.0
+    logits[3, 2:] = -torch.inf  # fewer than are asked for
+    logits[4] = logits[4].sort().values
+    logits[5] = logits[5].sort(descending=True).values
+    temperatures = torch.tensor([0.3, 1.0, 2.0] * 3, dtype=torch.float64)
+    highest = logits.max(dim=1).values
+    scores, tokens, others = most_probable(logits, highest, temperatures, count)
+
+    exact = (logits.double() - highest[:, None].double()) / temperatures[:, None]
+    ordered = exact.sort(descending=True, stable=True)
+    torch.testing.assert_close(scores.double(), ordered.values[:, :count], rtol=1e-6, atol=1e-6)
+    is_said = scores.isfinite()
+    if kernels_for(dtype, "cpu") is not None:  # of equals torch takes any, a kernel the first
+        assert torch.equal(tokens[is_said], ordered.indices[:, :count][is_said])
+    torch.testing.assert_close(others, ordered.values[:, count:].exp().sum(dim=1), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_candidates_of_a_row_that_is_no_number_disturb_no_other(dtype: torch.dtype) -> None:
+    logits = torch.randn(3, 500, generator=torch.Generator().manual_seed(2)).to(dtype)
+    alone = most_probable(logits[::2].contiguous(), logits[::2].max(dim=1).values, torch.ones(2), 64)
+    logits[1, ::3], logits[1, 1] = torch.nan, torch.inf
+    together = most_probable(logits, logits.max(dim=1).values, torch.ones(3), 64)
+    for ours, right in zip(together, alone, strict=True):
+        assert torch.equal(ours[::2], right)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
