@@ -56,6 +56,7 @@ class DSparkDrafter:
                     [row.slot for row in some],
                     [row.cached for row in some],
                     [row.tokens[-1] for row in some],
+                    max(most),  # a shorter block takes less time, and its tokens are no worse
                     self._last_contexts(some),
                 )
             except CacheFull:  # the target's pass makes room, or ends a row
@@ -103,7 +104,6 @@ class DSparkDrafter:
         return torch.stack([newest[row.cached - 1 - start] for row, start, newest in known])
 
     def _draft(self, rows: Sequence[Row], limits: Sequence[int], hidden: Tensor) -> list[Proposal]:
-        hidden = hidden[:, : max(limits)]
         guesses, embedded = self._guess(rows, hidden)
         confidence = self._network.confidence(hidden, embedded)
         told: list[list[float]] = [[] for _ in rows] if confidence is None else confidence.tolist()

@@ -70,14 +70,20 @@ class CachedNetwork:
             self._cache.write(self._first + index, slots, positions, zeros, zeros)
 
     def run_blocks(
-        self, slots: Sequence[int], starts: Sequence[int], anchors: Sequence[int], last: Tensor | None = None
+        self,
+        slots: Sequence[int],
+        starts: Sequence[int],
+        anchors: Sequence[int],
+        length: int,
+        last: Tensor | None = None,
     ) -> Tensor:
-        """H [R, block_size, d] of blocks that begin with anchors; raises CacheFull.
+        """H [R, length, d] of blocks that begin with anchors, up to block_size long; raises CacheFull.
 
         `last` [R, d] is the context of the positions before them, where the network feeds it. A block's keys
         and values are written where those of the tokens to come will be.
         """
-        masks = [self.config.mask_token_id] * (self.config.block_inputs - 1)
+        inputs = length + self.config.block_inputs - self.config.block_size
+        masks = [self.config.mask_token_id] * (inputs - 1)
         chunks = [
             Chunk(slot, start, [anchor, *masks], num_logits=0)
             for slot, start, anchor in zip(slots, starts, anchors, strict=True)
@@ -86,7 +92,7 @@ class CachedNetwork:
         layout = self._cache.layout(chunks)
         tokens = self._on_device([token for chunk in chunks for token in chunk.token_ids])
         if last is not None:
-            last = last.repeat_interleave(self.config.block_inputs, dim=0)
+            last = last.repeat_interleave(inputs, dim=0)
         embedded, rotation = self._network.start(tokens, last), self._rotation(layout.positions)
         if self._fused is not None and isinstance(layout, CompiledPass) and layout.table is not None:
             hidden = self._network.norm(self._fused.run(embedded, rotation, layout.table))
@@ -97,8 +103,7 @@ class CachedNetwork:
                 return layout.attend(self._layers[index], q, k, v, None, self.config.window_of(index))[0]
 
             hidden = self._network(embedded, rotation, attend)
-        blocks = hidden.view(len(chunks), self.config.block_inputs, -1)
-        return blocks[:, self.config.block_inputs - self.config.block_size :]
+        return hidden.view(len(chunks), inputs, -1)[:, inputs - length :]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """U [..., draft vocabulary], to which the Markov head adds."""

@@ -84,12 +84,13 @@ def save_knowing(
 
 
 @torch.no_grad()
-def from_scratch(network: DSparkNetwork, features: Tensor, tokens: list[int]) -> Tensor:
+def from_scratch(network: DSparkNetwork, features: Tensor, tokens: list[int], length: int) -> Tensor:
     """H of the block after a whole text, whose last token is the anchor; features of all tokens before it."""
     config, anchor = network.config, len(tokens) - 1
+    inputs = length + (not config.anchor_predicts)
     before = torch.arange(anchor)
     context = network.context_keys_values(network.context(features), network.rotation(before))
-    block = torch.arange(anchor, anchor + config.block_inputs)
+    block = torch.arange(anchor, anchor + inputs)
 
     def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         keys, values = (torch.cat(pair) for pair in zip(context[layer], (keys, values), strict=True))
@@ -102,7 +103,7 @@ def from_scratch(network: DSparkNetwork, features: Tensor, tokens: list[int]) ->
         parts = (part.transpose(0, 1)[None] for part in (queries, keys, values))
         return scaled_dot_product_attention(*parts, attn_mask=seen, enable_gqa=True)[0].transpose(0, 1)
 
-    ids = torch.tensor([tokens[-1]] + [config.mask_token_id] * (config.block_inputs - 1))
+    ids = torch.tensor([tokens[-1]] + [config.mask_token_id] * (inputs - 1))
     last = network.context(features)[-1].expand(len(ids), -1)
     hidden = network(network.start(ids, last), network.rotation(block), attend)
-    return hidden[config.block_inputs - config.block_size :]
+    return hidden[inputs - length :]
