@@ -78,13 +78,14 @@ def _sample(
 
 
 def _filtered(race: _Race, scores: Tensor, top_ks: Tensor, top_ps: Tensor, min_ps: Tensor) -> _Race:
-    """Without those that top-k, then top-p, and min-p leave out; scores [N, K] are the candidates'."""
+    """Without those that top-k, then top-p, and min-p leave out; scores [N, K] are the candidates'.
+
+    It takes what is given over, to write into.
+    """
     tokens, weights, rest = race.tokens, race.weights, race.rest
     total = weights.sum(-1, keepdim=True) + rest[:, None]
     filters = (top_ks > 0) | (top_ps < 1) | (min_ps > 0)
-    # What min-p drops needs no sorting; only what top-k keeps decides how much top-p may drop of it.
-    beyond = _needs_more(scores, weights, total, top_ks, top_ps)
-    beyond &= (weights[:, -1:] >= min_ps) | ((top_ks > 0) & (top_ps < 1))
+    beyond = _needs_more(scores, weights, total, top_ks, top_ps, min_ps)
     filtered: dict[int, Tensor] = {}
     many: list[int] = (filters & beyond & (rest[:, None] > 0))[:, 0].nonzero()[:, 0].tolist()
     for index in many:
@@ -142,10 +143,16 @@ def _first(race: _Race, names: Tensor, keys: Tensor) -> Tensor:
     return tokens
 
 
-def _needs_more(scores: Tensor, weights: Tensor, total: Tensor, top_ks: Tensor, top_ps: Tensor) -> Tensor:
-    """[N, 1]: whether more than the most probable tokens [N, K] may stay, by top-k, or by top-p alone."""
+def _needs_more(
+    scores: Tensor, weights: Tensor, total: Tensor, top_ks: Tensor, top_ps: Tensor, min_ps: Tensor
+) -> Tensor:
+    """[N, 1]: whether more than the most probable tokens [N, K] may stay, or decide which of these do."""
     kth = scores.gather(-1, (top_ks - 1).clamp(0, scores.shape[-1] - 1))
-    return torch.where(top_ks > 0, scores[:, -1:] >= kth, weights.sum(-1, keepdim=True) < top_ps * total)
+    by_top_k, by_top_p = scores[:, -1:] >= kth, weights.sum(-1, keepdim=True) < top_ps * total
+    # What min-p drops need not be known; but of what top-k keeps top-p drops a share.
+    return torch.where(top_ks > 0, by_top_k, by_top_p) & (
+        (weights[:, -1:] >= min_ps) | ((top_ks > 0) & (top_ps < 1))
+    )
 
 
 def _filter(scores: Tensor, total: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
@@ -153,7 +160,7 @@ def _filter(scores: Tensor, total: Tensor, top_k: Tensor, top_p: Tensor, min_p: 
     zero, one = scores.new_zeros(1), scores.new_ones(1)
     ordered, tokens, _ = most_probable(scores[None], zero, one, min(_SORTED, len(scores)))
     weights = ordered.double().exp()
-    if _needs_more(ordered, weights, total, top_k, top_p):
+    if ordered.shape[1] < len(scores) and _needs_more(ordered, weights, total, top_k, top_p, min_p):
         ordered, tokens = scores[None].sort(descending=True, stable=True)
         weights = ordered.double().exp()
     kept = _kept(ordered, weights, total, top_k, top_p, min_p) & (weights > 0)

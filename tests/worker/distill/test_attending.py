@@ -22,6 +22,15 @@ def test_anchors_together_are_as_each_alone() -> None:
             torch.testing.assert_close(together[i, j], alone[0, 0])
 
 
+def test_in_16_bits_it_is_the_same_but_for_rounding() -> None:
+    batch = make_batch(_TEXTS, _ANCHORS, 3)
+    exact, ours = (block_outputs(tiny_network(dtype), batch) for dtype in (torch.float64, torch.bfloat16))
+    seen = batch.seen > 0
+    assert ours.dtype == torch.bfloat16
+    error = (ours.double() - exact)[seen].square().mean().sqrt()
+    assert error < 0.02 * exact[seen].square().mean().sqrt()
+
+
 @pytest.mark.parametrize("anchor", [4, 9])
 def test_what_comes_later_changes_nothing(anchor: int) -> None:
     network, text = tiny_network(torch.float64), _TEXTS[0]

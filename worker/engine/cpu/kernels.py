@@ -218,6 +218,7 @@ class Kernels:
         And the weight of all others [N], float64: the sum of exp(score), a score being (x - highest) /
         temperature. `highest` and `temperatures` are float32 [N]. Places of a score of -inf mean nothing.
         """
+        highest, temperatures = highest.contiguous(), temperatures.contiguous()
         scores = torch.empty((len(x), count))
         places = torch.empty((len(x), count), dtype=torch.int64)
         others = torch.empty(len(x), dtype=torch.float64)

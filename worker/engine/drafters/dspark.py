@@ -56,7 +56,7 @@ class DSparkDrafter:
                     [row.slot for row in some],
                     [row.cached for row in some],
                     [row.tokens[-1] for row in some],
-                    max(most),  # a shorter block takes less time, and its tokens are no worse
+                    max(most),  # a shorter one takes less time, and of our own drafter is no worse
                     self._last_contexts(some),
                 )
             except CacheFull:  # the target's pass makes room, or ends a row
@@ -112,7 +112,7 @@ class DSparkDrafter:
         drafts: list[Proposal] = []
         for row, limit, tokens, sure, sound in zip(rows, limits, said, told, finite, strict=True):
             if not sound:
-                self._network.erase(row.slot, row.cached + self._network.config.block_inputs)
+                self._network.erase(row.slot, row.cached + self._network.config.inputs_for(hidden.shape[1]))
                 drafts.append(Refusal(_UNSOUND))
                 continue
             source = SAMPLED if row.request.sampling.temperature > 0 else GREEDY
@@ -135,7 +135,7 @@ class DSparkDrafter:
         embeddings: list[Tensor] = []
         state: Tensor | None = None
         for position in range(hidden.shape[1]):
-            scores = logits[:, position]
+            scores = logits[:, position].contiguous()  # for the kernels that choose
             bias, embedded, state = self._network.bias(previous, hidden[:, position], state)
             if bias is not None and embedded is not None:
                 scores = scores + bias

@@ -63,7 +63,10 @@ class CachedNetwork:
         return context
 
     def erase(self, slot: int, length: int) -> None:
-        """Zeros in the place of what is not finite, which must not outlive its row."""
+        """Zeros in the place of what is not finite, which must not outlive its row.
+
+        Of its first `length` positions, which all must have been reserved.
+        """
         slots, positions = self._on_device([slot] * length), self._on_device(range(length))
         for index, shape in enumerate(layer_shapes(self.config)):
             zeros = self._cosine.new_zeros(length, shape.kv_heads, shape.key_dim)
@@ -82,7 +85,7 @@ class CachedNetwork:
         `last` [R, d] is the context of the positions before them, where the network feeds it. A block's keys
         and values are written where those of the tokens to come will be.
         """
-        inputs = length + self.config.block_inputs - self.config.block_size
+        inputs = self.config.inputs_for(length)
         masks = [self.config.mask_token_id] * (inputs - 1)
         chunks = [
             Chunk(slot, start, [anchor, *masks], num_logits=0)

@@ -49,5 +49,9 @@ class DSparkConfig:
 
     @property
     def block_inputs(self) -> int:
-        """Tokens that go into a pass for block_size proposals: the anchor, and masks."""
-        return self.block_size + (not self.anchor_predicts)
+        """Tokens that go into a pass for block_size proposals."""
+        return self.inputs_for(self.block_size)
+
+    def inputs_for(self, proposals: int) -> int:
+        """How many tokens go into a pass for so many: the anchor, and masks."""
+        return proposals + (not self.anchor_predicts)

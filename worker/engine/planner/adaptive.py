@@ -9,7 +9,7 @@ from worker.engine.drafters.protocol import Draft
 from worker.engine.planner.costs import DraftCosts, StepCosts
 from worker.engine.planner.depths import Depths
 from worker.engine.planner.resting import Resting
-from worker.engine.planner.search import Floats, Integers, best_cut
+from worker.engine.planner.search import Booleans, Floats, Integers, best_cut
 from worker.engine.planner.survival import RunningRates, Stream, Survival
 from worker.engine.planner.urgency import Urgency
 from worker.engine.planner.worth import Worth
@@ -54,6 +54,7 @@ class AdaptivePlanner:
         self._since_plain = self._since_verified = 0
         self._asked: list[int] = []  # of this step's rows, by index
         self._depth = gamma
+        self._is_usual = False  # as the step before, the drafter is asked, and for no more rows than pay
         self._is_planned = False  # else it is a plain one
         self._verified = 0
         self._urgency = Urgency()
@@ -63,6 +64,7 @@ class AdaptivePlanner:
         self, rows: Sequence[Stream], speculation: bool, remaining: Sequence[int] | None = None
     ) -> list[int] | None:
         began = self._clock()
+        self._is_usual = bool(self._asked)
         self._asked, self._depth, self._is_planned = [], self._gamma, False
         if not speculation or self._since_plain >= PROBE_STEPS or self._resting.takes_this_step(len(rows)):
             return None
@@ -129,7 +131,7 @@ class AdaptivePlanner:
     def _best_depth(self, num_rows: int, times: Floats) -> int:
         """How far all rows should be drafted, by the pair's rates."""
         if self._in_blocks:
-            return self._depths.best(num_rows)
+            return self._depths.best(num_rows, float(times[0]))
         survival = self.survival.typical()
         depths = np.arange(1, self._gamma + 1)
         drafting = depths * self._draft_costs.seconds(num_rows, 1)
@@ -149,6 +151,7 @@ class AdaptivePlanner:
         self._savings = min(self._savings, max(2 * price, plain))
         if self._savings >= price:
             self._savings -= price
+            self._is_usual = False
             self._asked, self._depth = list(range(num_rows)), self._gamma
 
     def _choose(
@@ -173,34 +176,36 @@ class AdaptivePlanner:
         if lengths.any():
             self._since_verified = 0
         if self._asked:
-            asked_for = lengths
-            if self._in_blocks:  # what was looked up would have come unasked: it gains and costs nothing
-                asked_for = np.where([draft.match > 0 for draft in drafts], 0, lengths)
-                self._depths.learn(len(rows), self._depth, asked_for[self._asked])
-            self._learn_worth(rows, survival, asked_for, times, weights)
+            # Of a block: what was looked up would have come unasked. It gains and costs nothing.
+            is_unasked = np.array([self._in_blocks and draft.match > 0 for draft in drafts])
+            gains = _gains(survival, lengths, np.where(is_unasked, 0, lengths), times)[self._asked]
+            is_urgent = weights[self._asked] > _URGENT
+            if self._in_blocks and self._is_usual and is_urgent.all() and not is_unasked[self._asked].all():
+                self._depths.learn(len(rows), gains[:, : self._depth].sum(axis=0), draft_seconds)
+            self._learn_worth(rows, gains.sum(axis=1), is_urgent)
         extra = float(times[int(lengths.sum())] - times[0])
-        return lengths, float(_accepted(survival, lengths).mean() * times[0]) - extra
+        return lengths, float(_accepted(survival, lengths).sum() / len(rows) * times[0]) - extra
 
-    def _learn_worth(
-        self,
-        rows: Sequence[Stream],
-        survival: Floats,
-        lengths: Integers,
-        times: Floats,
-        weights: Floats,
-    ) -> None:
-        """Each asked row's tokens less its share of the longer step, in tokens of plain decoding.
+    def _learn_worth(self, rows: Sequence[Stream], gains: Floats, is_urgent: Booleans) -> None:
+        """What the asked rows gain.
 
         Of those that end in time by themselves little is verified: that says nothing of what they are worth.
         """
-        admitted = int(lengths.sum())
-        price = len(rows) * (times[admitted] / times[0] - 1) / max(admitted, 1)
-        gains = _accepted(survival, lengths) - price * lengths
-        urgent = [index for index in self._asked if weights[index] > _URGENT]
-        if urgent:
-            self._worth.learn(len(rows), [rows[index] for index in urgent], gains[urgent])
+        if is_urgent.any():
+            asked = [rows[index] for index, counts in zip(self._asked, is_urgent, strict=True) if counts]
+            self._worth.learn(len(rows), asked, gains[is_urgent])
 
 
 def _accepted(survival: Floats, lengths: Integers) -> Floats:
-    """[R]: what of each row's tokens is expected to be accepted, of so many that are verified."""
-    return (survival * (np.arange(survival.shape[1]) < lengths[:, None])).sum(axis=1)
+    """[R, gamma]: what of each row's tokens is expected to be accepted, of so many that are verified."""
+    return survival * (np.arange(survival.shape[1]) < lengths[:, None])
+
+
+def _gains(survival: Floats, lengths: Integers, asked_for: Integers, times: Floats) -> Floats:
+    """[R, gamma]: tokens that verifying brings, less its share of the longer step in those of plain decoding.
+
+    `lengths` are verified, of which `asked_for` were asked for.
+    """
+    admitted = int(lengths.sum())
+    price = len(lengths) * (times[admitted] / times[0] - 1) / max(admitted, 1)
+    return _accepted(survival - price, asked_for)

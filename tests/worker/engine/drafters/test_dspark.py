@@ -36,6 +36,7 @@ from worker.engine.dspark.cached import CachedNetwork
 from worker.engine.dspark.checkpoints import TargetFacts, load_network
 from worker.engine.dspark.config import DSparkConfig
 from worker.engine.loading import load_model
+from worker.engine.planner import VerifyAll
 from worker.engine.rows import Row
 from worker.engine.types import DType, FolderModel
 
@@ -163,6 +164,7 @@ VARIANTS: dict[str, tuple[DSparkConfig, DType, Kind]] = {
     "by the kernel": (replace(FUSED, window=9), "float32", "qwen3"),
     "in 16 bits": (FUSED, "bfloat16", "qwen3"),
     "fed what precedes it": (replace(CONFIG, feeds_last_feature=True), "float64", "qwen3"),
+    "where the masks alone propose": (replace(CONFIG, anchor_predicts=False), "float64", "qwen3"),
     "of a target with convolutions": (CONFIG, "float64", "lfm2"),
     "beside heads that the kernel does not take": (FUSED, "float32", "qwen3"),
 }
@@ -242,6 +244,17 @@ def test_what_is_not_a_number_ends_only_the_drafting(folders: dict[str, tuple[Pa
     assert {g.spec_disabled_reason for g in results.values()} == {
         "the drafter's output was not a finite number"
     }
+
+
+def test_what_is_not_a_number_is_erased_where_room_was_made_for_a_short_block(tmp_path: Path) -> None:
+    """A cache grows in steps: some of these rows' blocks end where it does."""
+    target = save_target(tmp_path / "target", torch.float32, max_position_embeddings=512)
+    loud = save_random(tmp_path / "loud", replace(CONFIG, rms_norm_eps=float("nan")), torch.float32)
+    engine = Engine(make_pair(target, "dspark", loud, dtype="float32"), planner=VerifyAll(1))
+    for length in range(250, 258):
+        request = Request(length, tuple(range(5, 5 + length)), replace(GREEDY, max_tokens=5))
+        [result] = generations(engine, [request]).values()
+        assert result.spec_disabled_reason == "the drafter's output was not a finite number"
 
 
 def test_at_the_contexts_end_rows_go_on_without_blocks(folders: dict[str, tuple[Path, Path]]) -> None:

@@ -14,6 +14,7 @@ CPU = Costs(lambda _, verified: 0.0094 + 0.00055 * (verified - 1))
 GPU = Costs(lambda _, verified: 0.010 + 0.00002 * verified)
 STEEP = Costs(lambda _, verified: 0.002 + 0.002 * verified)  # each token costs as much as a step: never pays
 DRAFT_MODEL = Costs(GPU.step, lambda rows, depth: depth * (0.0015 + 0.00001 * rows))
+BLOCKS = Costs(CPU.step, lambda rows, depth: 0.0005 + 0.0001 * rows * depth)
 
 CHAT = [Kind(0.35, (0.2, 0.5))]
 COPY = [Kind(0.95, (0.8, 0.97))]
@@ -64,6 +65,22 @@ def test_regret_against_the_best_fixed_choice_is_a_few_percent(
     seconds = run(planner, rows(kinds, count, later), in_flight, costs, NOISE)
 
     assert seconds <= 1.04 * min(fixed)
+    assert seconds <= 1.03 * fixed[0]
+
+
+@pytest.mark.parametrize("in_flight", [1, 4, 8, 16])
+@pytest.mark.parametrize("acceptance", [0.05, 0.4, 0.6, 0.9])
+def test_regret_in_blocks_is_a_few_percent_too(acceptance: float, in_flight: int):
+    kinds, count = [Kind(1.0, (acceptance,))], max(10, 3 * in_flight)
+    fixed = [
+        run(VerifyAll(gamma), rows(kinds, count), in_flight, BLOCKS, NOISE) for gamma in range(GAMMA + 1)
+    ]
+    planner = AdaptivePlanner(GAMMA, in_blocks=True, clock=_stopped)
+    planner.costs.profile([(r, v, BLOCKS.step(r, v)) for r, v in profiled_shapes(in_flight, GAMMA)])
+
+    seconds = run(planner, rows(kinds, count), in_flight, BLOCKS, NOISE)
+
+    assert seconds <= 1.05 * min(fixed)
     assert seconds <= 1.03 * fixed[0]
 
 
