@@ -16,6 +16,7 @@ from worker.engine.planner.worth import Worth
 
 MARGIN = 0.01  # of gain, before anything is verified: estimates err, and the best of many is flattered
 PROBE_SHARE = 0.005  # of the time goes into asking for rows that would not be asked for
+_PROBED = 8  # rows: with all of many the drafter would have to catch up on all that they have said
 PROBE_STEPS = 100  # without verifying anything, or without plain decoding, and one step does
 _ALL_TIMED, _TIMED_EVERY = 100, 4  # steps: the first are all timed, then one of so many
 _URGENT = 0.9  # tokens that one counts for
@@ -143,16 +144,18 @@ class AdaptivePlanner:
         return 1 if self._in_blocks else depth
 
     def _probe(self, num_rows: int, plain: float) -> None:
-        """Ask for the others too, once enough was saved for it."""
+        """Ask for some others too, once enough was saved for it."""
         if len(self._asked) == num_rows:
             return
-        price = self._draft_costs.seconds(num_rows, self._units(self._gamma))
+        apart = -(-num_rows // _PROBED)
+        asked = sorted({*self._asked, *range(self._steps % apart, num_rows, apart)})
+        price = self._draft_costs.seconds(len(asked), self._units(self._gamma))
         price -= self._draft_costs.seconds(len(self._asked), self._units(self._depth))
         self._savings = min(self._savings, max(2 * price, plain))
         if self._savings >= price:
             self._savings -= price
             self._is_usual = False
-            self._asked, self._depth = list(range(num_rows)), self._gamma
+            self._asked, self._depth = asked, self._gamma
 
     def _choose(
         self, rows: Sequence[Stream], drafts: Sequence[Draft], draft_seconds: float

@@ -8,8 +8,7 @@ from worker.engine.planner.costs import BUCKETS, bucket
 from worker.engine.planner.search import Floats
 from worker.engine.planner.survival import Stream
 
-_FIRST = 1.0  # of a number of rows hardly ever tried: it is tried
-_TRIALS = 8  # askings: how often proposals are right is not known before, and the first ones look poor
+_FIRST = 1.0  # of a number of rows never tried: it is tried
 _PAIR_RATE = 0.05
 _ROW_WEIGHT = 4.0  # askings that the pair's worth counts for in a row's
 _ROW_FORGETS = 0.9
@@ -19,7 +18,7 @@ class Worth:
     """Running means for the pair, by rows in flight, and for each row, blended with the pair's."""
 
     def __init__(self) -> None:
-        self._pair = [0.0] * len(BUCKETS)
+        self._pair = [_FIRST] * len(BUCKETS)
         self._asked = [0] * len(BUCKETS)
         self._rows: dict[Stream, tuple[float, float]] = {}  # weight, and sum of gains
 
@@ -34,8 +33,7 @@ class Worth:
 
     def of_pair(self, in_flight: int) -> float:
         """A row's gain in a step, at so many rows."""
-        at = bucket(in_flight)
-        return self._pair[at] if self._asked[at] >= _TRIALS else _FIRST
+        return self._pair[bucket(in_flight)]
 
     def estimate(self, in_flight: int, rows: Sequence[Stream]) -> Floats:
         prior = self.of_pair(in_flight)
