@@ -29,7 +29,7 @@ class Depths:
         gamma = self._gains.shape[1]
         if self._asked[at] % _WHOLE_EVERY == 0:
             return gamma
-        seconds = plain + self._blocks[at].at(np.arange(1, gamma + 1))
+        seconds = plain + self._blocks[at].at(np.arange(1, gamma + 1, dtype=np.float64))
         return int(((in_flight + self._gains[at].cumsum()) / seconds).argmax()) + 1
 
     def learn(self, in_flight: int, gains: Floats, seconds: float) -> None:
@@ -54,7 +54,7 @@ class _Line:
 
     def add(self, depth: int, seconds: float) -> None:
         if self._weight:
-            expected = max(float(self.at(np.array([depth]))[0]), 1e-9)
+            expected = max(float(self.at(np.array([float(depth)]))[0]), 1e-9)
             seconds = expected * exp(min(max(log(max(seconds, 1e-9) / expected), -_CLIP), _CLIP))
         self._weight = self._weight * _FORGET + 1
         share = 1 / self._weight
