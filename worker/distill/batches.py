@@ -11,7 +11,7 @@ from worker.distill.text import Text
 
 ANCHORS_PER_TEXT = 32  # in a step: they share the text's keys and values
 ANCHORS_PER_STEP = 256
-_ROUND = 64  # lengths are filled up to a multiple: a CPU's library compiles products anew for each shape
+ROUND = 64  # lengths are filled up to a multiple: a CPU's library compiles products anew for each shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ def make_batch(texts: Sequence[Text], anchors: Sequence[Sequence[int]], gamma: i
     """Of some texts, and anchors of each."""
     ends = [max(chosen) for chosen in anchors]
     offsets = [sum(ends[:index]) for index in range(len(ends))]
-    filling = -sum(ends) % _ROUND
-    longest = torch.arange(max(ends) + -max(ends) % _ROUND)
+    filling = -sum(ends) % ROUND
+    longest = torch.arange(max(ends) + -max(ends) % ROUND)
     places = torch.stack(
         [offset + longest.clamp(max=end - 1) for offset, end in zip(offsets, ends, strict=True)]
     )

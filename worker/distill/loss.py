@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from worker.distill.batches import ROUND
+
 _PIECE = 320  # slots whose logits are made at once: they stay in a CPU's cache
-_ROUND = 64  # slots are filled up to a multiple: a CPU's library compiles products anew for each shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class _Distances(torch.autograd.Function):
         both = torch.cat([head, w2.to(dtype)], dim=1)
         count = len(hidden)
         inputs = torch.cat([hidden.to(dtype), embedded.to(dtype)], dim=1)
-        inputs = pad(inputs, (0, 0, 0, -count % _ROUND))
+        inputs = pad(inputs, (0, 0, 0, -count % ROUND))
         entropies, l1s = (torch.zeros(count, device=hidden.device) for _ in range(2))
         d_inputs = torch.empty_like(inputs)
         d_w2 = torch.zeros(w2.shape, device=w2.device)

@@ -20,7 +20,7 @@ class Depths:
     def __init__(self, gamma: int) -> None:
         self._gains = np.zeros((len(BUCKETS), gamma))
         self._seen = np.zeros((len(BUCKETS), gamma), dtype=np.int64)
-        self._blocks = [_Line() for _ in BUCKETS]
+        self._blocks = [Line() for _ in BUCKETS]
         self._asked = [0] * len(BUCKETS)
 
     def best(self, in_flight: int, plain: float) -> int:
@@ -45,7 +45,7 @@ class Depths:
         self._blocks[at].add(depth, seconds)
 
 
-class _Line:
+class Line:
     """Seconds by depth: least squares, the older the less; until depths differ, in proportion to depth."""
 
     def __init__(self) -> None:

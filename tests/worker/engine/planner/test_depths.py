@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from worker.engine.planner.depths import Depths
+from worker.engine.planner.depths import Depths, Line
 
 GAMMA = 5
 PLAIN = 0.010  # seconds of a step without a block
@@ -63,9 +63,11 @@ def test_a_block_that_hung_does_not_decide(hung: int) -> None:
 
 
 def test_times_fall_neither_below_zero_nor_with_depth() -> None:
-    depths = Depths(GAMMA)
     generator = np.random.default_rng(0)
-    for _ in range(300):
-        depth = depths.best(8, PLAIN)
-        assert 1 <= depth <= GAMMA
-        depths.learn(8, np.array([1.0, 0.5, 0.2, 0.1, 0.1][:depth]), float(generator.exponential(0.004)))
+    for _ in range(200):
+        line = Line()
+        for depth in generator.integers(1, GAMMA + 1, size=30):
+            line.add(int(depth), float(generator.exponential(0.004)))  # whatever noise makes of them
+            times = line.at(np.arange(1, GAMMA + 1, dtype=np.float64))
+            assert (times >= 0).all()
+            assert (np.diff(times) >= 0).all()
