@@ -12,7 +12,7 @@ from tests.worker.engine.cpu.test_decoder import is_fused, last_logits
 from tests.worker.engine.cpu.test_prepare import model_of
 from tests.worker.engine.tiny import Kind, save_tiny_model, tiny_model
 from worker.engine import Engine, EngineError, FolderModel, Pair, Sampling
-from worker.engine.cpu.kernels import kernels_for
+from worker.engine.cpu.kernels import LANES, kernels_for
 from worker.engine.cpu.prepare import prepare
 from worker.engine.cpu.products import product_of, to_int8
 from worker.engine.memory import check_fits
@@ -37,7 +37,7 @@ def test_products_equal_those_of_the_rounded_weights(
     for tokens in (1, 3, 13, 97):
         x = torch.randn(tokens, depth).to(dtype)
         right = x.double() @ rounded.T + layer.bias.double()
-        tolerance = 1e-3 if dtype == torch.float32 and compiled else 2e-2
+        tolerance = 2e-4 if dtype == torch.float32 and compiled else 2e-2
         torch.testing.assert_close(product(x).double(), right, rtol=tolerance, atol=tolerance)
 
 
@@ -53,14 +53,16 @@ def test_what_is_not_a_number_stays_one_in_its_row():
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("kind", ["llama", "qwen3"])
-def test_a_model_answers_nearly_as_with_its_own_weights(kind: Kind, dtype: torch.dtype):
-    model = model_of(kind, dtype, max_position_embeddings=512)
+@pytest.mark.parametrize(("kind", "inner"), [("llama", 128), ("llama", 96), ("qwen3", 64)])
+def test_a_model_answers_nearly_as_with_its_own_weights(kind: Kind, inner: int, dtype: torch.dtype):
+    model = model_of(kind, dtype, max_position_embeddings=512, intermediate_size=inner)
     before = last_logits(model, dtype, [1, 6, 293])
 
     prepare(model, dtype, "cpu", int8=True)
 
-    assert is_fused(model)
+    kernels = kernels_for(dtype, "cpu")
+    assert kernels is not None
+    assert is_fused(model) == (inner % (LANES * kernels.int8_step) == 0)  # what tiles take whole
     after = last_logits(model, dtype, [1, 6, 293])
     assert (after - before).abs().max() < 0.05 * before.abs().max()
     assert not torch.equal(after, before)

@@ -16,15 +16,18 @@ from worker.engine.dspark.network import DSparkNetwork, Rotation
 class FusedLayers:
     """Does what the network's layers do; these are not needed any more."""
 
-    def __init__(self, network: DSparkNetwork, first: int, cache: Buffers, kernels: Kernels) -> None:
-        """`first` is the number of the first of them in the cache."""
+    def __init__(
+        self, network: DSparkNetwork, first: int, cache: Buffers, kernels: Kernels, *, int8: bool
+    ) -> None:
+        """`first` is the number of the first of them in the cache. With `int8` weights are rounded."""
         self._cache = cache
         config = network.config
         layers = [cast(Any, layer) for layer in network.layers]
         attentions = [layer.self_attn for layer in layers]
-        self._layers = Layers([_parts(network, i, kernels) for i in range(len(layers))], first, kernels)
+        parts = [_parts(network, i, kernels, int8) for i in range(len(layers))]
+        self._layers = Layers(parts, first, kernels)
         projections = [*(a.k_proj for a in attentions), *(a.v_proj for a in attentions)]
-        self._keys_values = product_of(cast(list[nn.Linear], projections), kernels)
+        self._keys_values = product_of(cast(list[nn.Linear], projections), kernels, int8=int8)
         self._key_norms = torch.stack([a.k_norm.weight for a in attentions])
         self._cached = slice(first, first + len(layers))
         self._shape = len(layers), config.num_kv_heads, config.head_dim
@@ -78,7 +81,7 @@ def walk_of(network: DSparkNetwork, kernels: Kernels | None) -> Walk | None:
 
 
 def fused_layers(
-    network: DSparkNetwork, first: int, cache: Buffers, kernels: Kernels | None
+    network: DSparkNetwork, first: int, cache: Buffers, kernels: Kernels | None, *, int8: bool
 ) -> FusedLayers | None:
     """None for sizes or a rotation that the kernel does not take, or where another product is the faster."""
     config = network.config
@@ -89,15 +92,17 @@ def fused_layers(
         return None
     if not isinstance(product_of([cast(Any, network.layers[0]).self_attn.o_proj], kernels), PanelProduct):
         return None
-    return FusedLayers(network, first, cache, kernels)
+    depths = config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim
+    int8 = int8 and not any(depth % (LANES * kernels.int8_step) for depth in depths)
+    return FusedLayers(network, first, cache, kernels, int8=int8)
 
 
-def _parts(network: DSparkNetwork, index: int, kernels: Kernels) -> LayerParts:
+def _parts(network: DSparkNetwork, index: int, kernels: Kernels, int8: bool) -> LayerParts:
     config, layer = network.config, cast(Any, network.layers[index])
     attention, mlp = layer.self_attn, layer.mlp
 
     def product(*layers: nn.Linear) -> PanelProduct:
-        return PanelProduct(torch.cat([layer.weight for layer in layers]), None, kernels)
+        return PanelProduct(torch.cat([layer.weight for layer in layers]), None, kernels, int8=int8)
 
     return LayerParts(
         LayerSizes(

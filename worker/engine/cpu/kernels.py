@@ -135,15 +135,15 @@ class Kernels:
 
         self.product_step = 2 if dtype == torch.bfloat16 else 1
         self.can_multiply = hasattr(library, f"product_{name}")
-        self.can_multiply_int8 = hasattr(library, f"product_int8_{name}")
         product = [c_void_p, c_int64, POINTER(Weights), Scratch16, c_void_p]
-        self.has_tiles = False
+        self.has_tiles, self.int8_step = False, 0
         if self.can_multiply:
             self.has_tiles = dtype == torch.bfloat16 and bool(library.has_tiles())
+            self.int8_step = int(library.int8_step())
             self._product = _function(library, f"product_{name}", product)
             self.run_layers = _function(library, f"run_layers_{name}", [c_void_p])
             self._walk = _function(library, f"walk_{name}", [POINTER(_Walk)])
-        if self.can_multiply_int8:
+        if self.int8_step:
             self._int8_product = _function(library, f"product_int8_{name}", product)
             self.run_int8_layers = _function(library, f"run_layers_int8_{name}", [c_void_p])
 

@@ -24,8 +24,8 @@ class PanelProduct:
         scales = None
         if int8:
             weight, scales = to_int8(weight)
-        # Integers come from whole vectors of x.
-        step, multiple = (2, LANES) if int8 else (kernels.product_step, kernels.product_step)
+        step = kernels.int8_step if int8 else kernels.product_step
+        multiple = LANES * step if int8 else step  # integers come from whole vectors of x
         depth = -(-self._own_depth // multiple) * multiple
         padded = nn.functional.pad(weight, (0, depth - self._own_depth, 0, -columns % PANEL))
         panels = kernels.pages.copy(padded.view(-1, PANEL, depth // step, step).transpose(1, 2))
@@ -34,10 +34,11 @@ class PanelProduct:
         addresses = (None if tensor is None else tensor.data_ptr() for tensor in self._tensors)
         self.weights = Weights(*addresses, columns, depth)
         self.columns, self.depth, self.int8 = columns, depth, int8
+        self.is_padded = depth != self._own_depth
         self._multiply = kernels.int8_product if int8 else kernels.product
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self.depth != self._own_depth:
+        if self.is_padded:
             x = nn.functional.pad(x, (0, self.depth - self._own_depth))
         return self._multiply(x.contiguous(), self.weights)
 
@@ -56,7 +57,7 @@ def product_of(layers: Sequence[nn.Linear], kernels: Kernels | None, *, int8: bo
     weight = layers[0].weight if len(layers) == 1 else torch.cat([layer.weight for layer in layers])
     weight, bias = weight.detach(), _joined_bias(layers)
     if int8:
-        if kernels and kernels.can_multiply_int8:
+        if kernels and kernels.int8_step:
             return PanelProduct(weight, bias, kernels, int8=True)
         return _int8_product(weight, bias)
     if kernels and kernels.can_multiply and (kernels.has_tiles or not _has_tiles(kernels.dtype)):

@@ -43,6 +43,8 @@ def parts_of(layer: nn.Module, index: int, kernels: Kernels) -> LayerParts | Non
         return None
     if len(panels) < len(products) or len({product.int8 for product in panels}) > 1:
         return None
+    if any(product.is_padded for product in panels):
+        return None
     qkv, output, gate_up, down = panels
     head_dim = cast(int, attention.head_dim)
     hidden, inner = output.columns, down.depth

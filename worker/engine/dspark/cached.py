@@ -38,13 +38,15 @@ class CachedNetwork:
         self._cosine, self._sine = network.rotation(torch.arange(context_limit, device=weight.device))
         self._layers = [_Layer(first_layer + i, config.is_causal_in(i)) for i in range(config.num_layers)]
         kernels = kernels_for(weight.dtype, self._device)
+        # A guess may err a little: half as much memory to read, and by tiles no slower for many rows.
+        int8 = kernels is not None and kernels.has_tiles
         self._walk = walk_of(network, kernels)
         self._fused = None
         if isinstance(cache, ContiguousCache) and cache.is_compiled:
-            self._fused = fused_layers(network, first_layer, cache, kernels)
+            self._fused = fused_layers(network, first_layer, cache, kernels, int8=int8)
         if self._fused is not None:
             network.layers = nn.ModuleList()
-        prepare(network, weight.dtype, self._device)
+        prepare(network, weight.dtype, self._device, int8=int8)
 
     def extend(self, chunks: Sequence[Chunk], features: Tensor) -> Tensor:
         """Store the keys and values of tokens whose features [T, m * d] the target's pass has shown.

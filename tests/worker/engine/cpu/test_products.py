@@ -37,13 +37,18 @@ def test_any_number_of_rows_is_multiplied(dtype: torch.dtype, depth: int, column
 
 
 @pytest.mark.parametrize("depth", [64, 576])
-def test_by_tiles_a_row_is_the_same_among_any_others(depth: int) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "int8"),
+    [(torch.bfloat16, False), (torch.bfloat16, True), (torch.float32, True)],
+    ids=["by tiles", "8 bits by 16", "8 bits by 32"],
+)
+def test_a_row_is_the_same_among_any_others(dtype: torch.dtype, int8: bool, depth: int) -> None:
     """So that a token's logits in bfloat16 are those that plain decoding would have given."""
-    kernels = _kernels(torch.bfloat16)
-    if not kernels.has_tiles:
-        pytest.skip("this CPU has no matrix tiles")
-    x, weight, _ = _matrices(torch.bfloat16, depth, 96)
-    product = PanelProduct(weight, None, kernels)
+    kernels = _kernels(dtype)
+    if not (kernels.int8_step if int8 else kernels.has_tiles):
+        pytest.skip("this CPU has no such product")
+    x, weight, _ = _matrices(dtype, depth, 96)
+    product = PanelProduct(weight, None, kernels, int8=int8)
     alone = torch.cat([product(row[None]) for row in x])
     for rows in ROWS:
         assert torch.equal(product(x[:rows]), alone[:rows]), f"{rows} rows"

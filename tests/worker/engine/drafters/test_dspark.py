@@ -163,6 +163,11 @@ VARIANTS: dict[str, tuple[DSparkConfig, DType, Kind]] = {
     "interleaved": (replace(CONFIG, rope_interleaved=True), "float64", "qwen3"),
     "by the kernel": (replace(FUSED, window=9), "float32", "qwen3"),
     "in 16 bits": (FUSED, "bfloat16", "qwen3"),
+    "with layers of 8 bits, where there are tiles": (
+        replace(FUSED, intermediate_size=128),
+        "bfloat16",
+        "qwen3",
+    ),
     "fed what precedes it": (replace(CONFIG, feeds_last_feature=True), "float64", "qwen3"),
     "where the masks alone propose": (replace(CONFIG, anchor_predicts=False), "float64", "qwen3"),
     "of a target with convolutions": (CONFIG, "float64", "lfm2"),

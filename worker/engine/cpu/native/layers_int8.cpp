@@ -2,7 +2,7 @@
 
 #include "layers.h"
 
-#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
+#if defined(HAS_INT8)
 
 extern "C" void run_layers_int8_float32(const Pass<Int8<float>>* pass) { run(*pass); }
 extern "C" void run_layers_int8_bfloat16(const Pass<Int8<Bfloat16>>* pass) { run(*pass); }

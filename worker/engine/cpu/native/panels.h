@@ -24,11 +24,14 @@ constexpr int kFew = 3;           // so few rows leave registers free, and need 
 constexpr int64_t kRows = 96;     // rows of x that stay in the cache while the weights pass
 constexpr int64_t kAhead = 4096;  // bytes between what is used and what is fetched, where both are one stream
 
-// Kinds of products: Element is what activations are, Input what is multiplied.
+// Kinds of products: Element is what activations are, Input what is multiplied. By tiles where there are any and
+// they may be used, else by vectors; int8 by tiles alone, where the compiler knows them: panels differ.
 struct Float32 {
   typedef float Element;
   typedef float Input;
   typedef Floats Sum;
+  typedef NoTiles Tiles;
+  static constexpr bool kByVectors = true;
   static constexpr int64_t kStep = 1, kStepBytes = 128;
   static Floats add(Floats sum, const char* weights, const float* x) { return sum + load((const float*)weights) * *x; }
 };
@@ -38,6 +41,8 @@ struct Pairs {
   typedef Bfloat16 Element;
   typedef Bfloat16 Input;
   typedef Floats Sum;
+  typedef PairTiles Tiles;
+  static constexpr bool kByVectors = true;
   static constexpr int64_t kStep = 2, kStepBytes = 128;
   static Floats add(Floats sum, const char* weights, const Bfloat16* x) {
     int32_t pair;
@@ -48,12 +53,25 @@ struct Pairs {
 };
 #endif
 
-#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
+#if defined(HAS_TILES)
+#define HAS_INT8 1
+template <typename T>
+struct Int8 {
+  typedef T Element;
+  typedef int16_t Input;
+  typedef Int8Tiles Tiles;
+  static constexpr bool kByVectors = false;
+  static constexpr int64_t kStep = 4, kStepBytes = 128;
+};
+#elif defined(__AVX512VNNI__) && defined(__AVX512BW__)
+#define HAS_INT8 1
 template <typename T>
 struct Int8 {
   typedef T Element;
   typedef int16_t Input;
   typedef Ints Sum;
+  typedef NoTiles Tiles;
+  static constexpr bool kByVectors = true;
   static constexpr int64_t kStep = 2, kStepBytes = 64;
   static Ints add(Ints sum, const char* weights, const int16_t* x) {
     int32_t pair;
@@ -134,20 +152,20 @@ struct VectorBlock {
 template <typename Kind>
 struct Blocks {
   typedef typename Kind::Input Input;
+  typedef typename Kind::Tiles Tiles;
+  static constexpr bool kHasTiles = !std::is_same_v<Tiles, NoTiles>;
   const Input* x;
   int64_t rows, depth, number;
   bool by_tiles = false;
 
   Blocks(const Input* of, int64_t rows, int64_t depth)
       : x(of), rows(rows), depth(depth), number((rows + kTile - 1) / kTile) {
-#if defined(HAS_TILES)
-    if constexpr (std::is_same_v<Kind, Pairs>)
-      if (depth % kTileDepth == 0 && may_use_tiles()) {
+    if constexpr (kHasTiles)
+      if (!Kind::kByVectors || (depth % Tiles::kDepth == 0 && may_use_tiles())) {
         by_tiles = true;
-        x = in_tiles(of, rows, depth);
-        number = (rows + 2 * kTileRows - 1) / (2 * kTileRows);
+        x = Tiles::lay_out(of, rows, depth);
+        number = (rows + Tiles::kRows - 1) / Tiles::kRows;
       }
-#endif
   }
 
   template <typename Function>
@@ -156,16 +174,16 @@ struct Blocks {
     for (int64_t block = 0; block < number; block++) {
       Fetch fetch = {weights + kAhead, Kind::kStepBytes};
       if (number > 1) fetch = {weights + panel_bytes + block * (panel_bytes / number), Kind::kStepBytes / number};
-#if defined(HAS_TILES)
-      if constexpr (std::is_same_v<Kind, Pairs>)
+      if constexpr (kHasTiles)
         if (by_tiles) {
-          int64_t first = 2 * kTileRows * block;
-          f(TileBlock{first, std::min(2 * kTileRows, rows - first), fetch});
+          int64_t first = Tiles::kRows * block;
+          f(Tiles{first, std::min(Tiles::kRows, rows - first), fetch});
           continue;
         }
-#endif
-      int64_t from = rows * block / number, to = rows * (block + 1) / number;
-      with_constant(to - from, [&](auto m) { f(VectorBlock<Kind, m>{from, fetch}); });
+      if constexpr (Kind::kByVectors) {
+        int64_t from = rows * block / number, to = rows * (block + 1) / number;
+        with_constant(to - from, [&](auto m) { f(VectorBlock<Kind, m>{from, fetch}); });
+      }
     }
   }
 };

@@ -37,11 +37,19 @@ void product(const typename Kind::Element* x, int64_t rows, const Weights<Kind>&
 
 extern "C" int64_t has_tiles() { return may_use_tiles(); }
 
+// Elements of a column that lie together in its panel; 0 where integers cannot be multiplied.
+extern "C" int64_t int8_step() {
+#if defined(HAS_INT8)
+  if (Int8<float>::kByVectors || may_use_tiles()) return Int8<float>::kStep;
+#endif
+  return 0;
+}
+
 EXPORT(float32, Float32)
 #if defined(__AVX512BF16__)
 EXPORT(bfloat16, Pairs)
 #endif
-#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
+#if defined(HAS_INT8)
 EXPORT(int8_float32, Int8<float>)
 EXPORT(int8_bfloat16, Int8<Bfloat16>)
 #endif
