@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from worker.engine.cache import Cache, Chunk, LayerShape
 from worker.engine.contiguous import ContiguousCache
 from worker.engine.cpu.attention import CompiledPass
-from worker.engine.cpu.drafting import fused_layers, walk_of
+from worker.engine.cpu.drafting import fused_layers, may_round, walk_of
 from worker.engine.cpu.kernels import kernels_for
 from worker.engine.cpu.prepare import prepare
 from worker.engine.dspark.config import DSparkConfig
@@ -38,8 +38,7 @@ class CachedNetwork:
         self._cosine, self._sine = network.rotation(torch.arange(context_limit, device=weight.device))
         self._layers = [_Layer(first_layer + i, config.is_causal_in(i)) for i in range(config.num_layers)]
         kernels = kernels_for(weight.dtype, self._device)
-        # A guess may err a little: half as much memory to read, and by tiles no slower for many rows.
-        int8 = kernels is not None and kernels.has_tiles
+        int8 = may_round(kernels)
         self._walk = walk_of(network, kernels)
         self._fused = None
         if isinstance(cache, ContiguousCache) and cache.is_compiled:
