@@ -58,26 +58,28 @@ class FusedLayers:
 class Walk:
     """What a vanilla Markov head makes of a block's logits, token by token, in one call of a kernel."""
 
-    def __init__(self, network: DSparkNetwork, kernels: Kernels) -> None:
+    def __init__(self, network: DSparkNetwork, kernels: Kernels, *, int8: bool) -> None:
         head = cast(Any, network.markov_head)
         self._embeddings: Tensor = head.markov_w1.weight.detach().contiguous()
-        self._product = PanelProduct(head.markov_w2.weight.detach(), None, kernels)
+        self._product = PanelProduct(head.markov_w2.weight.detach(), None, kernels, int8=int8)
         self._kernels = kernels
 
     def guess(self, logits: Tensor, token_ids: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
         """The most likely tokens [R, G] of logits [R, G, draft vocabulary], and embeddings [R, G, rank]."""
-        weights = self._product.weights
-        return self._kernels.walk(logits.contiguous(), self._embeddings, weights, token_ids, anchors)
+        weights, int8 = self._product.weights, self._product.int8
+        return self._kernels.walk(
+            logits.contiguous(), self._embeddings, weights, token_ids, anchors, int8=int8
+        )
 
 
-def walk_of(network: DSparkNetwork, kernels: Kernels | None) -> Walk | None:
+def walk_of(network: DSparkNetwork, kernels: Kernels | None, *, int8: bool) -> Walk | None:
     """None for another head or sizes that the kernel does not take."""
     config = network.config
     if kernels is None or not kernels.can_multiply or config.markov_kind != "vanilla":
         return None
     if not config.markov_rank or config.markov_rank % 2 or config.draft_vocab_size % LANES:
         return None
-    return Walk(network, kernels)
+    return Walk(network, kernels, int8=int8 and config.markov_rank % (LANES * kernels.int8_step) == 0)
 
 
 def may_round(kernels: Kernels | None) -> bool:

@@ -60,6 +60,12 @@ class Weights(Structure):
     ]
 
 
+class Scratch16(Structure):
+    """In panels.h."""
+
+    _fields_ = [("x", c_void_p), ("scales", c_void_p)]
+
+
 class _Walk(Structure):
     """`Walk` in choosing.cpp."""
 
@@ -73,6 +79,7 @@ class _Walk(Structure):
         ("anchors", c_void_p),
         ("tokens", c_void_p),
         ("embedded", c_void_p),
+        ("scratch", Scratch16),
     ]
 
 
@@ -95,12 +102,6 @@ class Context(Structure):
         ("capacity", c_int64),
         ("epsilon", c_float),
     ]
-
-
-class Scratch16(Structure):
-    """In panels.h."""
-
-    _fields_ = [("x", c_void_p), ("scales", c_void_p)]
 
 
 class Kernels:
@@ -145,6 +146,7 @@ class Kernels:
             self._walk = _function(library, f"walk_{name}", [POINTER(_Walk)])
         if self.int8_step:
             self._int8_product = _function(library, f"product_int8_{name}", product)
+            self._int8_walk = _function(library, f"walk_int8_{name}", [POINTER(_Walk)])
             self.run_int8_layers = _function(library, f"run_layers_int8_{name}", [c_void_p])
 
     def attend(
@@ -199,8 +201,7 @@ class Kernels:
     def int8_product(self, x: Tensor, weights: Weights) -> Tensor:
         output = torch.empty((*x.shape[:-1], weights.columns), dtype=x.dtype)
         rows = x.numel() // weights.depth
-        integers, scales = torch.empty(x.numel(), dtype=torch.int16), torch.empty(rows)
-        scratch = Scratch16(integers.data_ptr(), scales.data_ptr())
+        scratch, _alive = _scratch(rows, weights.depth)
         self._int8_product(x.data_ptr(), rows, byref(weights), scratch, output.data_ptr())
         return output
 
@@ -235,7 +236,14 @@ class Kernels:
         return first, second
 
     def walk(
-        self, logits: Tensor, embeddings: Tensor, weights: Weights, token_ids: Tensor, anchors: Tensor
+        self,
+        logits: Tensor,
+        embeddings: Tensor,
+        weights: Weights,
+        token_ids: Tensor,
+        anchors: Tensor,
+        *,
+        int8: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Tokens [R, G], the most likely one after the other, and embeddings [R, G, rank] of those before.
 
@@ -246,8 +254,9 @@ class Kernels:
         tokens = torch.empty((rows, positions), dtype=torch.int64)
         embedded = torch.empty((positions, rows, embeddings.shape[1]), dtype=embeddings.dtype)
         addresses = (part.data_ptr() for part in (token_ids, anchors, tokens, embedded))
-        call = _Walk(logits.data_ptr(), rows, positions, embeddings.data_ptr(), weights, *addresses)
-        self._walk(byref(call))
+        scratch, _alive = _scratch(rows, weights.depth)
+        call = _Walk(logits.data_ptr(), rows, positions, embeddings.data_ptr(), weights, *addresses, scratch)
+        (self._int8_walk if int8 else self._walk)(byref(call))
         return tokens, embedded.transpose(0, 1)
 
     def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
@@ -282,6 +291,12 @@ class Kernels:
             output.data_ptr(),
         )
         return output.transpose(1, 2)
+
+
+def _scratch(rows: int, depth: int) -> tuple[Scratch16, tuple[Tensor, Tensor]]:
+    """And the tensors that it points to."""
+    integers, scales = torch.empty(rows * depth, dtype=torch.int16), torch.empty(rows)
+    return Scratch16(integers.data_ptr(), scales.data_ptr()), (integers, scales)
 
 
 def kernels_for(dtype: torch.dtype, device: str) -> Kernels | None:

@@ -39,7 +39,7 @@ class CachedNetwork:
         self._layers = [_Layer(first_layer + i, config.is_causal_in(i)) for i in range(config.num_layers)]
         kernels = kernels_for(weight.dtype, self._device)
         int8 = may_round(kernels)
-        self._walk = walk_of(network, kernels)
+        self._walk = walk_of(network, kernels, int8=int8)
         self._fused = None
         if isinstance(cache, ContiguousCache) and cache.is_compiled:
             self._fused = fused_layers(network, first_layer, cache, kernels, int8=int8)

@@ -1,5 +1,7 @@
 """The largest logits, the weight of others, and a block's tokens one by one: by kernels as by torch."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -8,6 +10,7 @@ from tests.worker.distill.texts import tiny_network
 from worker.engine.cpu.choosing import largest, most_probable
 from worker.engine.cpu.drafting import walk_of
 from worker.engine.cpu.kernels import kernels_for
+from worker.engine.dspark.heads import MarkovHead
 
 DTYPES = [torch.float32, torch.bfloat16]
 
@@ -81,10 +84,22 @@ def test_candidates_of_a_row_that_is_no_number_disturb_no_other(dtype: torch.dty
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows", [1, 2, 13, 100])
-def test_a_walk_takes_the_most_likely_token_at_each_position(dtype: torch.dtype, rows: int) -> None:
-    network = tiny_network(draft_vocab=32).to(dtype).eval()
+@pytest.mark.parametrize("int8", [False, True], ids=["", "in 8 bits"])
+def test_a_walk_takes_the_most_likely_token_at_each_position(
+    dtype: torch.dtype, rows: int, int8: bool
+) -> None:
+    tiny = tiny_network(draft_vocab=32)
+    if int8:  # a rank that tiles take, and weights that 8 bits hold
+        tiny.markov_head = MarkovHead(replace(tiny.config, markov_rank=64))
+        with torch.no_grad():
+            w2 = tiny.markov_head.markov_w2.weight
+            w2.copy_((w2 * 127 / w2.abs().amax(dim=1, keepdim=True)).round() / 1024)
+    network = tiny.to(dtype).eval()
     head = network.markov_head
-    walk = walk_of(network, kernels_for(dtype, "cpu"))
+    kernels = kernels_for(dtype, "cpu")
+    if int8 and (kernels is None or not kernels.int8_step):
+        pytest.skip("this CPU does not multiply integers")
+    walk = walk_of(network, kernels, int8=int8)
     if walk is None or head is None:
         pytest.skip("no compiled product on this machine")
     generator = torch.Generator().manual_seed(rows)

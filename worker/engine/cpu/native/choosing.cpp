@@ -52,6 +52,7 @@ struct Walk {
   const int64_t* anchors;    // [rows]
   int64_t* tokens;           // [rows, positions]; -1 where the largest is not finite
   T* embedded;               // [positions, rows, rank]: of the token before each
+  Scratch16 scratch;         // for a position's rows
 };
 
 template <typename Kind>
@@ -73,7 +74,8 @@ void walk(const Walk<Kind>& w) {
         std::memcpy(before + row * rank, w.embeddings + (token < 0 ? 0 : token) * rank, rank * sizeof(T));
       }
       lanes.assign(w.rows, {});
-      multiply(Rows<T>{before, nullptr}, w.rows, w.weights, [&](int64_t row, int64_t column, Floats bias) {
+      auto x = ready(before, w.rows, rank, (const typename Kind::Input*)nullptr, w.scratch);
+      multiply(x, w.rows, w.weights, [&](int64_t row, int64_t column, Floats bias) {
         const T* logits = w.logits + (row * w.positions + position) * columns + column;
         lanes[row].add(rounded<T>(load(logits) + rounded<T>(bias)), column);
       });
@@ -104,5 +106,9 @@ extern "C" void largest_bfloat16(const Bfloat16* x, int64_t rows, int64_t column
 extern "C" void walk_float32(const Walk<Float32>* call) { walk(*call); }
 #if defined(__AVX512BF16__)
 extern "C" void walk_bfloat16(const Walk<Pairs>* call) { walk(*call); }
+#endif
+#if defined(HAS_INT8)
+extern "C" void walk_int8_float32(const Walk<Int8<float>>* call) { walk(*call); }
+extern "C" void walk_int8_bfloat16(const Walk<Int8<Bfloat16>>* call) { walk(*call); }
 #endif
 #endif
