@@ -15,6 +15,7 @@ from worker.engine.contiguous import ContiguousCache
 from worker.engine.cpu.attention import CompiledPass
 from worker.engine.cpu.drafting import fused_layers, may_round, walk_of
 from worker.engine.cpu.kernels import kernels_for
+from worker.engine.cpu.linear import PackedLinear
 from worker.engine.cpu.prepare import prepare
 from worker.engine.dspark.config import DSparkConfig
 from worker.engine.dspark.network import DSparkNetwork, Rotation
@@ -45,7 +46,10 @@ class CachedNetwork:
             self._fused = fused_layers(network, first_layer, cache, kernels, int8=int8)
         if self._fused is not None:
             network.layers = nn.ModuleList()
-        prepare(network, weight.dtype, self._device, int8=int8)
+        if int8:
+            network.register_module("lm_head", PackedLinear(network.lm_head, kernels, int8=True))
+        # What is left stays as it is: beside the outliers of features 8 bits hold little else.
+        prepare(network, weight.dtype, self._device)
 
     def extend(self, chunks: Sequence[Chunk], features: Tensor) -> Tensor:
         """Store the keys and values of tokens whose features [T, m * d] the target's pass has shown.
