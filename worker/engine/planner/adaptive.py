@@ -14,8 +14,9 @@ from worker.engine.planner.survival import RunningRates, Stream, Survival
 from worker.engine.planner.urgency import Urgency
 from worker.engine.planner.worth import Worth
 
-MARGIN = 0.01  # of gain, before anything is verified: estimates err, and the best of many is flattered
+MARGIN = 0.01  # of gain, before a drafter is asked or a token verified: estimates err, the best one's most
 PROBE_SHARE = 0.005  # of the time goes into asking for rows that would not be asked for
+_PRICE_RATE = 0.5  # at which what probes take is followed
 _PROBED = 8  # rows: with all of many the drafter would have to catch up on all that they have said
 PROBE_STEPS = 100  # without verifying anything, or without plain decoding, and one step does
 _ALL_TIMED, _TIMED_EVERY = 100, 4  # steps: the first are all timed, then one of so many
@@ -55,7 +56,10 @@ class AdaptivePlanner:
         self._since_plain = self._since_verified = 0
         self._asked: list[int] = []  # of this step's rows, by index
         self._depth = gamma
-        self._is_usual = False  # as the step before, the drafter is asked, and for no more rows than pay
+        self._probed: list[int] = []  # rows of this step's probe, if it is the first of two
+        self._catching_up = 0.0  # seconds that such a step's drafting takes
+        self._is_caught_up = False  # the drafter, which was asked in the step before
+        self._is_usual = False  # and for no more rows than pay
         self._is_planned = False  # else it is a plain one
         self._verified = 0
         self._urgency = Urgency()
@@ -65,21 +69,27 @@ class AdaptivePlanner:
         self, rows: Sequence[Stream], speculation: bool, remaining: Sequence[int] | None = None
     ) -> list[int] | None:
         began = self._clock()
-        self._is_usual = bool(self._asked)
+        self._is_caught_up = self._is_usual = bool(self._asked)
+        probed, self._probed = self._probed, []
         self._asked, self._depth, self._is_planned = [], self._gamma, False
-        if not speculation or self._since_plain >= PROBE_STEPS or self._resting.takes_this_step(len(rows)):
+        if not speculation or self._since_plain >= PROBE_STEPS:
             return None
-        self._is_planned = True
+        is_resting = self._resting.takes_this_step(len(rows))
+        if is_resting and not probed:
+            return None
+        self._is_planned = not is_resting
         self._remaining = remaining
         self.survival.settle(rows)
         times = self.costs.times(len(rows), len(rows) * self._gamma)
         everyone = self._draft_costs.seconds(len(rows), self._units(self._gamma))
-        if everyone <= _NEXT_TO_NOTHING * times[0]:
+        if self._in_blocks and not self._draft_costs.is_known:
+            self._probe(len(rows), float(times[0]), probed)
+        elif everyone <= _NEXT_TO_NOTHING * times[0]:
             self._asked = list(range(len(rows)))
         else:
             self._depth = self._best_depth(len(rows), times)
             self._asked = self._worth_asking(rows, float(times[0]))
-            self._probe(len(rows), float(times[0]))
+            self._probe(len(rows), float(times[0]), probed)
         limits = np.zeros(len(rows), dtype=np.int64)
         limits[self._asked] = self._depth
         self._planning = self._clock() - began
@@ -90,7 +100,9 @@ class AdaptivePlanner:
     ) -> list[int]:
         began = self._clock()
         lengths, saved = np.zeros(len(rows), dtype=np.int64), 0.0
-        if self._asked and self._is_timed:
+        if self._probed:
+            self._catching_up += _PRICE_RATE * (draft_seconds - self._catching_up)
+        if self._asked and self._is_caught_up and (self._is_timed or not self._is_usual):
             self._draft_costs.observe(len(self._asked), self._units(self._depth), draft_seconds)
         if self._asked or any(draft.tokens for draft in drafts):
             lengths, saved = self._choose(rows, drafts, draft_seconds)
@@ -127,7 +139,9 @@ class AdaptivePlanner:
         order = np.argsort(-worth, kind="stable")
         drafting = self._draft_costs.up_to(len(rows), self._units(self._depth))
         tokens = len(rows) + np.concatenate(([0.0], worth[order].cumsum()))
-        return order[: int((tokens / (plain + drafting)).argmax())].tolist()
+        rates = tokens / (plain + drafting)
+        best = int(rates.argmax())
+        return order[:best].tolist() if rates[best] > (1 + MARGIN) * rates[0] else []
 
     def _best_depth(self, num_rows: int, times: Floats) -> int:
         """How far all rows should be drafted, by the pair's rates."""
@@ -143,19 +157,26 @@ class AdaptivePlanner:
         """Passes of the drafter, for so many tokens: a block takes one, and a little less for fewer."""
         return 1 if self._in_blocks else depth
 
-    def _probe(self, num_rows: int, plain: float) -> None:
-        """Ask for some others too, once enough was saved for it."""
+    def _probe(self, num_rows: int, plain: float, probed: Sequence[int]) -> None:
+        """Ask for some others too, once enough was saved for it; and for the same in the next step.
+
+        `probed` were in the step before: what they take now, they would take if asked for in every step.
+        """
         if len(self._asked) == num_rows:
+            return
+        if probed and max(probed) < num_rows:
+            self._is_usual = False
+            self._asked, self._depth = sorted({*self._asked, *probed}), self._gamma
             return
         apart = -(-num_rows // _PROBED)
         asked = sorted({*self._asked, *range(self._steps % apart, num_rows, apart)})
-        price = self._draft_costs.seconds(len(asked), self._units(self._gamma))
-        price -= self._draft_costs.seconds(len(self._asked), self._units(self._depth))
+        price = self._catching_up + self._draft_costs.seconds(len(asked), self._units(self._gamma))
+        price -= 2 * self._draft_costs.seconds(len(self._asked), self._units(self._depth))
         self._savings = min(self._savings, max(2 * price, plain))
         if self._savings >= price:
             self._savings -= price
-            self._is_usual = False
-            self._asked, self._depth = asked, self._gamma
+            self._is_usual = self._is_caught_up = False
+            self._asked, self._depth, self._probed = asked, self._gamma, asked
 
     def _choose(
         self, rows: Sequence[Stream], drafts: Sequence[Draft], draft_seconds: float

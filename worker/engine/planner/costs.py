@@ -128,6 +128,11 @@ class DraftCosts:
         self._rows: dict[int, float] = {}
         self._known = np.zeros(0)  # seconds of so many rows at one token each, until more is learnt
 
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was seen: until then a drafter seems to take no time."""
+        return bool(self._seconds)
+
     def observe(self, rows: int, depth: int, seconds: float) -> None:
         seen = log(max(seconds, 1e-9) / depth)
         at = bucket(rows)
