@@ -1,6 +1,7 @@
 """In a simulated world the planner is never far behind the best fixed choice, nor behind plain decoding."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -82,6 +83,23 @@ def test_regret_in_blocks_is_a_few_percent_too(acceptance: float, in_flight: int
 
     assert seconds <= 1.05 * min(fixed)
     assert seconds <= 1.03 * fixed[0]
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_a_first_block_that_takes_long_is_not_taken_for_what_blocks_cost(in_flight: int):
+    """Nothing is warm yet, and there may be much to catch up on."""
+    first = iter([0.09])
+    cold = replace(BLOCKS, draft=lambda rows, depth: BLOCKS.draft(rows, depth) + next(first, 0.0))
+    kinds, count = [Kind(1.0, (0.8,))], 6 * in_flight
+    fixed = [
+        run(VerifyAll(gamma), rows(kinds, count), in_flight, BLOCKS, NOISE) for gamma in range(GAMMA + 1)
+    ]
+    planner = AdaptivePlanner(GAMMA, in_blocks=True, clock=_stopped)
+    planner.costs.profile([(r, v, BLOCKS.step(r, v)) for r, v in profiled_shapes(in_flight, GAMMA)])
+
+    seconds = run(planner, rows(kinds, count), in_flight, cold, NOISE)
+
+    assert seconds - 0.09 <= 1.05 * min(fixed)
 
 
 def test_costs_are_learnt_without_a_profile():
