@@ -100,7 +100,7 @@ class AdaptivePlanner:
     ) -> list[int]:
         began = self._clock()
         lengths, saved = np.zeros(len(rows), dtype=np.int64), 0.0
-        if self._probed:
+        if self._probed and self._draft_costs.is_known:  # the very first block is not warm, and no measure
             self._catching_up += _PRICE_RATE * (draft_seconds - self._catching_up)
         if self._asked and self._is_caught_up and (self._is_timed or not self._is_usual):
             self._draft_costs.observe(len(self._asked), self._units(self._depth), draft_seconds)

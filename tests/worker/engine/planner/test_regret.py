@@ -85,7 +85,7 @@ def test_regret_in_blocks_is_a_few_percent_too(acceptance: float, in_flight: int
     assert seconds <= 1.03 * fixed[0]
 
 
-@pytest.mark.parametrize("in_flight", [1, 4])
+@pytest.mark.parametrize("in_flight", [1, 4, 8])
 def test_a_first_block_that_takes_long_is_not_taken_for_what_blocks_cost(in_flight: int):
     """Nothing is warm yet, and there may be much to catch up on."""
     first = iter([0.09])
@@ -99,7 +99,7 @@ def test_a_first_block_that_takes_long_is_not_taken_for_what_blocks_cost(in_flig
 
     seconds = run(planner, rows(kinds, count), in_flight, cold, NOISE)
 
-    assert seconds - 0.09 <= 1.05 * min(fixed)
+    assert seconds - 0.09 <= 1.12 * min(fixed)
 
 
 def test_costs_are_learnt_without_a_profile():
