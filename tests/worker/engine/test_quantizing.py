@@ -12,7 +12,7 @@ from tests.worker.engine.cpu.test_decoder import is_fused, last_logits
 from tests.worker.engine.cpu.test_prepare import model_of
 from tests.worker.engine.tiny import Kind, save_tiny_model, tiny_model
 from worker.engine import Engine, EngineError, FolderModel, Pair, Sampling
-from worker.engine.cpu.kernels import LANES, kernels_for
+from worker.engine.cpu.kernels import kernels_for
 from worker.engine.cpu.prepare import prepare
 from worker.engine.cpu.products import product_of, to_int8
 from worker.engine.memory import check_fits
@@ -62,7 +62,7 @@ def test_a_model_answers_nearly_as_with_its_own_weights(kind: Kind, inner: int, 
 
     kernels = kernels_for(dtype, "cpu")
     assert kernels is not None
-    assert is_fused(model) == (inner % (LANES * kernels.int8_step) == 0)  # what tiles take whole
+    assert is_fused(model) == (inner % kernels.int8_multiple == 0)  # what tiles take whole
     after = last_logits(model, dtype, [1, 6, 293])
     assert (after - before).abs().max() < 0.05 * before.abs().max()
     assert not torch.equal(after, before)

@@ -79,7 +79,7 @@ def walk_of(network: DSparkNetwork, kernels: Kernels | None, *, int8: bool) -> W
         return None
     if not config.markov_rank or config.markov_rank % 2 or config.draft_vocab_size % LANES:
         return None
-    return Walk(network, kernels, int8=int8 and config.markov_rank % (LANES * kernels.int8_step) == 0)
+    return Walk(network, kernels, int8=int8 and config.markov_rank % kernels.int8_multiple == 0)
 
 
 def may_round(kernels: Kernels | None) -> bool:
@@ -104,7 +104,7 @@ def fused_layers(
     if not isinstance(product_of([cast(Any, network.layers[0]).self_attn.o_proj], kernels), PanelProduct):
         return None
     depths = config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim
-    int8 = int8 and not any(depth % (LANES * kernels.int8_step) for depth in depths)
+    int8 = int8 and not any(depth % kernels.int8_multiple for depth in depths)
     return FusedLayers(network, first, cache, kernels, int8=int8)
 
 

@@ -149,6 +149,11 @@ class Kernels:
             self._int8_walk = _function(library, f"walk_int8_{name}", [POINTER(_Walk)])
             self.run_int8_layers = _function(library, f"run_layers_int8_{name}", [c_void_p])
 
+    @property
+    def int8_multiple(self) -> int:
+        """What the depth of a product of integers is padded to: they come from whole vectors of x."""
+        return LANES * self.int8_step
+
     def attend(
         self,
         query: Tensor,
@@ -201,7 +206,7 @@ class Kernels:
     def int8_product(self, x: Tensor, weights: Weights) -> Tensor:
         output = torch.empty((*x.shape[:-1], weights.columns), dtype=x.dtype)
         rows = x.numel() // weights.depth
-        scratch, _alive = _scratch(rows, weights.depth)
+        scratch, _alive = scratch_for(rows, weights.depth)
         self._int8_product(x.data_ptr(), rows, byref(weights), scratch, output.data_ptr())
         return output
 
@@ -254,7 +259,7 @@ class Kernels:
         tokens = torch.empty((rows, positions), dtype=torch.int64)
         embedded = torch.empty((positions, rows, embeddings.shape[1]), dtype=embeddings.dtype)
         addresses = (part.data_ptr() for part in (token_ids, anchors, tokens, embedded))
-        scratch, _alive = _scratch(rows, weights.depth)
+        scratch, _alive = scratch_for(rows, weights.depth)
         call = _Walk(logits.data_ptr(), rows, positions, embeddings.data_ptr(), weights, *addresses, scratch)
         (self._int8_walk if int8 else self._walk)(byref(call))
         return tokens, embedded.transpose(0, 1)
@@ -293,8 +298,8 @@ class Kernels:
         return output.transpose(1, 2)
 
 
-def _scratch(rows: int, depth: int) -> tuple[Scratch16, tuple[Tensor, Tensor]]:
-    """And the tensors that it points to."""
+def scratch_for(rows: int, depth: int) -> tuple[Scratch16, tuple[Tensor, Tensor]]:
+    """Of a product of int8 weights by so many rows, as deep; and the tensors that it points to."""
     integers, scales = torch.empty(rows * depth, dtype=torch.int16), torch.empty(rows)
     return Scratch16(integers.data_ptr(), scales.data_ptr()), (integers, scales)
 

@@ -5,11 +5,10 @@ from ctypes import Array, Structure, addressof, byref, c_float, c_int64, c_void_
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from worker.engine.attention import Buffers
-from worker.engine.cpu.kernels import Kernels, Scratch16, Weights
+from worker.engine.cpu.kernels import Kernels, Scratch16, Weights, scratch_for
 from worker.engine.cpu.products import PanelProduct
 
 
@@ -128,8 +127,7 @@ class Layers:
         cosine, sine = (part.contiguous() for part in rotation)
         tokens = x.shape[1]
         between = [x.new_empty(tokens, width) for width in sizes.widths]
-        integers = x.new_empty(tokens, max(sizes.widths), dtype=torch.int16)
-        scales = x.new_empty(tokens, dtype=torch.float32)
+        scratch, _alive = scratch_for(tokens, max(sizes.widths))
         features = x.new_empty(tokens, self._taps * sizes.hidden)
         keys, values = (addresses(part[self._cached]) for part in (buffers.keys, buffers.values))
         self._run(
@@ -140,7 +138,7 @@ class Layers:
                     *(addressof(keys), addressof(values)),
                     *(chunks.data_ptr(), len(chunks), buffers.keys[0].shape[2]),
                     *(part.data_ptr() for part in between),
-                    Scratch16(integers.data_ptr(), scales.data_ptr()),
+                    scratch,
                     *(features.data_ptr(), self._taps),
                 )
             )

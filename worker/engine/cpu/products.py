@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from worker.engine.cpu.kernels import LANES, PANEL, Kernels, Weights
+from worker.engine.cpu.kernels import PANEL, Kernels, Weights
 
 Product = Callable[[Tensor], Tensor]
 
@@ -25,7 +25,7 @@ class PanelProduct:
         if int8:
             weight, scales = to_int8(weight)
         step = kernels.int8_step if int8 else kernels.product_step
-        multiple = LANES * step if int8 else step  # integers come from whole vectors of x
+        multiple = kernels.int8_multiple if int8 else step
         depth = -(-self._own_depth // multiple) * multiple
         padded = nn.functional.pad(weight, (0, depth - self._own_depth, 0, -columns % PANEL))
         panels = kernels.pages.copy(padded.view(-1, PANEL, depth // step, step).transpose(1, 2))
