@@ -69,7 +69,7 @@ def test_regret_against_the_best_fixed_choice_is_a_few_percent(
     assert seconds <= 1.03 * fixed[0]
 
 
-@pytest.mark.parametrize("in_flight", [1, 4, 8])
+@pytest.mark.parametrize("in_flight", [1, 4, 8, 16])
 @pytest.mark.parametrize("acceptance", [0.05, 0.4, 0.6, 0.9])
 def test_regret_in_blocks_is_a_few_percent_too(acceptance: float, in_flight: int):
     kinds, count = [Kind(1.0, (acceptance,))], max(10, 3 * in_flight)
