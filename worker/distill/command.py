@@ -15,7 +15,7 @@ from worker.distill.card import Story, card
 from worker.distill.data import Recipe, capture
 from worker.distill.evaluating import drafter_tally, evaluate, likeliest_followers
 from worker.distill.plot import plot
-from worker.distill.preparing import SEED, Shape, begin, shape_of
+from worker.distill.preparing import Shape, begin, shape_of
 from worker.distill.shards import Shards
 from worker.distill.speeds import measure_speeds
 from worker.distill.training import CONTINUED_RATE, LEARNING_RATE, Budget, Trainer
@@ -72,7 +72,7 @@ def _distill(options: Options) -> None:
     network = beginning.network
     budget = Budget(options.epochs, 60 * options.minutes)
     rate = LEARNING_RATE if options.begin_from is None else CONTINUED_RATE
-    trainer = Trainer(network, learnt, learnt.sizes, budget, SEED, rate)
+    trainer = Trainer(network, learnt, learnt.sizes, budget, beginning.seed, rate)
     _train(trainer, held_out, options.output / "checkpoint.pt")
     save_network(network, options.output, recipe.target)
     followers = likeliest_followers(beginning.bigrams, network.token_ids)
@@ -88,7 +88,7 @@ def _distill(options: Options) -> None:
         source,
         learnt,
         trainer.progress,
-        SEED,
+        beginning.seed,
         str(options.begin_from) if options.begin_from else None,
         rate,
         evaluation,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from zlib import crc32
 
 import torch
 from torch import Tensor
@@ -27,6 +28,7 @@ SEED = 0
 class Beginning:
     network: DSparkNetwork  # in the pair's dtype, but float64
     bigrams: Tensor  # sparse [V, V_d]: what is expected after each token
+    seed: int  # of the order it then learns in
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +67,10 @@ def begin(pair: Pair, texts: Shards, shape: Shape, drafter: Path | None) -> Begi
         network.embed_tokens.requires_grad_(False)
         network.lm_head.requires_grad_(False)
         bigrams = bigram_counts(written, network.token_ids, vocab_size)
-        return Beginning(network.to(dtype), bigrams)
+        return Beginning(network.to(dtype), bigrams, _seed_after(network))
     draft_ids = draft_vocabulary(written, vocab_size, min(shape.draft_vocab, vocab_size))
     bigrams = bigram_counts(written, draft_ids, vocab_size)
-    return Beginning(_new(loaded, texts, shape, draft_ids, bigrams).to(dtype), bigrams)
+    return Beginning(_new(loaded, texts, shape, draft_ids, bigrams).to(dtype), bigrams, SEED)
 
 
 def _new(
@@ -77,6 +79,11 @@ def _new(
     mask = _unused_token(texts.without_features(), TargetFacts.of(loaded).vocab_size)
     config = make_config(loaded, shape.taps, LAYERS, shape.gamma, MARKOV_RANK, len(draft_ids), mask)
     return initialise(config, loaded, texts, draft_ids, markov_factors(bigrams, MARKOV_RANK, SEED), SEED)
+
+
+def _seed_after(network: DSparkNetwork) -> int:
+    """From what it has learnt: a rerun repeats itself, a further training takes an order of its own."""
+    return crc32(network.norm.weight.detach().float().cpu().numpy().tobytes())
 
 
 def _trainable(config: DSparkConfig) -> DSparkConfig:
