@@ -201,7 +201,8 @@ def bench(
 @click.option(
     "--draft-vocab",
     type=click.IntRange(min=1),
-    help="Tokens that it can propose: the most frequent ones. Fewer are faster.  [default: 16384]",
+    help="Tokens that it can propose: the most frequent ones. Fewer are faster.  "
+    "[default: 16384, or what --begin-from has]",
 )
 @click.option(
     "--begin-from",

@@ -44,7 +44,7 @@ class Options:
     max_tokens: int
     gamma: int | None
     draft_vocab: int | None
-    begin_from: Path | None  # a drafter, whose gamma and draft vocabulary it then keeps
+    begin_from: Path | None  # a drafter, whose gamma it then keeps
     epochs: float
     minutes: float
     device: str
@@ -75,7 +75,7 @@ def _distill(options: Options) -> None:
     trainer = Trainer(network, learnt, learnt.sizes, budget, beginning.seed, rate)
     _train(trainer, held_out, options.output / "checkpoint.pt")
     save_network(network, options.output, recipe.target)
-    followers = likeliest_followers(beginning.bigrams, network.token_ids)
+    followers = likeliest_followers(beginning.bigrams, network.token_ids.cpu())
     judged = held_out[:_JUDGED]
     kinds = [asks[text.prompt].kind for text in judged]
     evaluation = evaluate(network, judged, kinds, followers, sorted({shape.gamma, min(3, shape.gamma)}))
@@ -114,11 +114,9 @@ def _asks(options: Options) -> Sequence[Ask]:
 def _shape(options: Options, layers: int) -> Shape:
     if options.begin_from is None:
         return Shape(taps_for(layers), options.gamma or _GAMMA, options.draft_vocab or _DRAFT_VOCAB)
-    if options.gamma is not None or options.draft_vocab is not None:
-        raise ConfigurationError(
-            "--gamma and --draft-vocab are of a new drafter: with --begin-from it keeps those it has"
-        )
-    return shape_of(options.begin_from)
+    if options.gamma is not None:
+        raise ConfigurationError("--gamma is of a new drafter: with --begin-from it keeps what it has")
+    return shape_of(options.begin_from, options.draft_vocab)
 
 
 def _train(trainer: Trainer, held_out: Shards, checkpoint: Path) -> None:

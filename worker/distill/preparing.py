@@ -8,6 +8,7 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
+from worker.distill.growing import grow
 from worker.distill.initialising import initialise, make_config
 from worker.distill.shards import Shards
 from worker.distill.text import Text
@@ -40,15 +41,23 @@ class Shape:
     draft_vocab: int
 
 
-def shape_of(drafter: Path) -> Shape:
-    """Of a drafter that is to learn more. Raises ConfigurationError if its kind is not trained."""
+def shape_of(drafter: Path, draft_vocab: int | None) -> Shape:
+    """Of a drafter that is to learn more, and may get a larger vocabulary.
+
+    Raises ConfigurationError if its kind is not trained, or the vocabulary would be smaller.
+    """
     config = read_config(drafter, str(drafter))
     if config != _trainable(config):
         raise ConfigurationError(
             f"the drafter {drafter} cannot learn more: training knows blocks whose anchor proposes, full "
             "attention, and a vanilla Markov head or none, as `worker distill` itself writes them"
         )
-    return Shape(config.taps, config.block_size, config.draft_vocab_size)
+    if draft_vocab is not None and draft_vocab < config.draft_vocab_size:
+        raise ConfigurationError(
+            f"the drafter {drafter} can propose {config.draft_vocab_size:,} tokens, and --draft-vocab is "
+            f"{draft_vocab:,}: with --begin-from it may grow, but takes away none"
+        )
+    return Shape(config.taps, config.block_size, draft_vocab or config.draft_vocab_size)
 
 
 def begin(pair: Pair, texts: Shards, shape: Shape, drafter: Path | None) -> Beginning:
@@ -57,20 +66,28 @@ def begin(pair: Pair, texts: Shards, shape: Shape, drafter: Path | None) -> Begi
     Raises ModelLoadError if the drafter is another target's.
     """
     loaded = load_model(
-        pair.target, "float32", pair.device, trust_remote_code=pair.trust_remote_code, attention="sdpa"
+        pair.target, "float32", "cpu", trust_remote_code=pair.trust_remote_code, attention="sdpa"
     )
     dtype = torch.float32 if pair.dtype == "float64" else getattr(torch, pair.dtype)
     vocab_size = TargetFacts.of(loaded).vocab_size
+    size = min(shape.draft_vocab, vocab_size)
     written = texts.without_features()
     if drafter is not None:
-        network = load_network(drafter, TargetFacts.of(loaded)).requires_grad_(True)
+        facts = TargetFacts.of(loaded)
+        network = load_network(drafter, facts)
+        seed = _seed_after(network)
+        draft_ids = draft_vocabulary(written, vocab_size, size, network.token_ids)
+        bigrams = bigram_counts(written, draft_ids, vocab_size)
+        if len(draft_ids) > len(network.token_ids):
+            network = grow(network, draft_ids, bigrams, facts)
+        network.requires_grad_(True)
         network.embed_tokens.requires_grad_(False)
         network.lm_head.requires_grad_(False)
-        bigrams = bigram_counts(written, network.token_ids, vocab_size)
-        return Beginning(network.to(dtype), bigrams, _seed_after(network))
-    draft_ids = draft_vocabulary(written, vocab_size, min(shape.draft_vocab, vocab_size))
+        return Beginning(network.to(pair.device, dtype), bigrams, seed)
+    draft_ids = draft_vocabulary(written, vocab_size, size)
     bigrams = bigram_counts(written, draft_ids, vocab_size)
-    return Beginning(_new(loaded, texts, shape, draft_ids, bigrams).to(dtype), bigrams, SEED)
+    network = _new(loaded, texts, shape, draft_ids, bigrams)
+    return Beginning(network.to(pair.device, dtype), bigrams, SEED)
 
 
 def _new(
@@ -83,7 +100,7 @@ def _new(
 
 def _seed_after(network: DSparkNetwork) -> int:
     """From what it has learnt: a rerun repeats itself, a further training takes an order of its own."""
-    return crc32(network.norm.weight.detach().float().cpu().numpy().tobytes())
+    return crc32(network.norm.weight.detach().float().numpy().tobytes())
 
 
 def _trainable(config: DSparkConfig) -> DSparkConfig:

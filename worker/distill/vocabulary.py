@@ -13,11 +13,16 @@ _FOLLOWERS = 8  # of each distribution, the most probable: what could have follo
 _ROUNDS = 3  # of subspace iteration
 
 
-def draft_vocabulary(texts: Iterable[Text], vocab_size: int, size: int) -> Tensor:
-    """The `size` tokens that the target expected most often, ascending; among equals the lower id."""
+def draft_vocabulary(texts: Iterable[Text], vocab_size: int, size: int, kept: Tensor | None = None) -> Tensor:
+    """The `size` tokens that the target expected most often, ascending; among equals the lower id.
+
+    Those in `kept` are among them, however rare.
+    """
     expected = torch.zeros(vocab_size)
     for text in texts:
         expected.index_add_(0, text.top_ids.flatten(), text.top_probs.flatten().float())
+    if kept is not None:
+        expected[kept] = torch.inf
     return expected.sort(descending=True, stable=True).indices[:size].sort().values
 
 
@@ -41,13 +46,7 @@ def markov_factors(counts: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor
 
     Negative information is left out, and that of rare bigrams discounted. By randomised subspace iteration.
     """
-    rows, columns = counts.indices()
-    values = counts.values()
-    before = torch.zeros(counts.shape[0]).index_add_(0, rows, values)
-    after = torch.zeros(counts.shape[1]).index_add_(0, columns, values)
-    information = (values * values.sum() / (before[rows] * after[columns])).log().clamp(min=0)
-    information = information * values / (values + 1)
-    matrix = _sparse(counts.indices(), information, counts.shape)
+    matrix = _information(counts)
     transposed = matrix.t().coalesce()
     generator = torch.Generator().manual_seed(seed)
     basis = torch.randn(counts.shape[1], min(rank + 16, *counts.shape), generator=generator)
@@ -58,6 +57,24 @@ def markov_factors(counts: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor
     w1, w2 = left[:, :rank] * root, (basis @ right.t())[:, :rank] * root
     missing = max(rank - len(root), 0)
     return pad(w1, (0, missing)), pad(w2, (0, missing))
+
+
+def fitted_w2(counts: Tensor, w1: Tensor) -> Tensor:
+    """W2 [V_d, r] whose product with a given W1 is closest to the same: least squares."""
+    squares = w1.t() @ w1
+    squares += torch.eye(len(squares)) * squares.diagonal().mean() * 1e-3
+    return torch.linalg.solve(squares, (_information(counts).t().coalesce() @ w1).t()).t()
+
+
+def _information(counts: Tensor) -> Tensor:
+    """Sparse [V, V_d]: of the bigrams, as `markov_factors` has it."""
+    rows, columns = counts.indices()
+    values = counts.values()
+    before = torch.zeros(counts.shape[0]).index_add_(0, rows, values)
+    after = torch.zeros(counts.shape[1]).index_add_(0, columns, values)
+    information = (values * values.sum() / (before[rows] * after[columns])).log().clamp(min=0)
+    information = information * values / (values + 1)
+    return _sparse(counts.indices(), information, counts.shape)
 
 
 def _sparse(indices: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:

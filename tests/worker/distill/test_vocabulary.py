@@ -7,7 +7,7 @@ import torch
 from tests.worker.distill.texts import VOCAB, random_text
 from worker.distill.evaluating import likeliest_followers
 from worker.distill.text import Text
-from worker.distill.vocabulary import bigram_counts, draft_vocabulary, markov_factors
+from worker.distill.vocabulary import bigram_counts, draft_vocabulary, fitted_w2, markov_factors
 
 
 def _alternating() -> Text:
@@ -22,6 +22,11 @@ def _alternating() -> Text:
 def test_expected_tokens_are_drafted() -> None:
     assert draft_vocabulary([_alternating()], VOCAB, 3).tolist() == [3, 7, 9]
     assert draft_vocabulary([_alternating()], VOCAB, 5).tolist() == [0, 1, 3, 7, 9]
+
+
+def test_kept_tokens_are_drafted_however_rare() -> None:
+    kept = torch.tensor([20, 30])
+    assert draft_vocabulary([_alternating()], VOCAB, 4, kept).tolist() == [3, 7, 20, 30]
 
 
 def test_bigrams_count_by_probability() -> None:
@@ -49,6 +54,15 @@ def test_factors_of_full_rank_are_the_mutual_information() -> None:
     expected = dense * dense.sum() / (dense.sum(1, keepdim=True) * dense.sum(0))
     expected = torch.where(dense > 0, expected.log().clamp(min=0) * dense / (dense + 1), 0)
     torch.testing.assert_close(w1 @ w2.t(), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_a_factor_is_fitted_to_the_other() -> None:
+    """Where the other one spans all there is, the product is what the two would have been made for."""
+    texts = [random_text(4, 60, seed=seed) for seed in range(4)]
+    counts = bigram_counts(texts, torch.arange(VOCAB), VOCAB)
+    w1, w2 = markov_factors(counts, VOCAB, seed=0)
+    turned = w1 @ torch.linalg.qr(torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(1))).Q
+    torch.testing.assert_close(turned @ fitted_w2(counts, turned).t(), w1 @ w2.t(), rtol=0.05, atol=0.05)
 
 
 def test_what_rounds_to_nothing_is_no_bigram() -> None:
