@@ -211,10 +211,10 @@ def bench(
 )
 @click.option(
     "--epochs",
-    default=1.0,
+    default=2.0,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="How often it learns from each response token.",
+    help="How often it goes through the responses, each time from about as many places as decoding does.",
 )
 @click.option(
     "--minutes",

@@ -13,6 +13,9 @@ ANCHORS_PER_TEXT = 32  # in a step: they share the text's keys and values
 ANCHORS_PER_STEP = 256
 ROUND = 64  # lengths are filled up to a multiple: a CPU's library compiles products anew for each shape
 
+# Of a text: its first anchor, and how likely decoding comes to this one and to each that follows.
+Chances = tuple[int, Tensor]
+
 
 @dataclass(frozen=True, slots=True)
 class Visit:
@@ -48,14 +51,30 @@ class Batch:
         return int((self.seen > 0).sum())
 
 
-def plan_epoch(lengths: Sequence[tuple[int, int]], seed: int) -> list[list[Visit]]:
-    """Every anchor once. `lengths`: of each text's prompt, and of all of it, in tokens."""
+def chances(text: Text) -> Chances:
+    """A token that the target was unsure of comes where a proposal was refused: it is mostly an anchor.
+
+    Of tokens to which SmolLM2-135M gave 5% its drafter's decoding begins at 0.82, of those with 95% at 0.24.
+    """
+    written = text.tokens[text.prompt_tokens :, None] == text.top_ids
+    sure = (text.top_probs.float() * written).sum(1)[:-1]
+    chance = 0.85 - 0.65 * sure
+    chance[:1] = 1
+    return text.prompt_tokens, chance
+
+
+def plan_epoch(texts: Sequence[Chances], seed: int) -> list[list[Visit]]:
+    """Anchors of every text, about as many as decoding comes to; none twice."""
     generator = torch.Generator().manual_seed(seed)
     visits: list[Visit] = []
-    for text, (prompt, end) in enumerate(lengths):
-        anchors: list[int] = (prompt + torch.randperm(max(end - 1 - prompt, 0), generator=generator)).tolist()
-        for start in range(0, len(anchors), ANCHORS_PER_TEXT):
-            visits.append(Visit(text, tuple(sorted(anchors[start : start + ANCHORS_PER_TEXT]))))
+    for text, (first, chance) in enumerate(texts):
+        size = min(ANCHORS_PER_TEXT, len(chance))  # visits are whole: others would be filled up
+        count = int(chance.sum() / max(size, 1) + torch.rand((), generator=generator))
+        if not (number := min(count * size, len(chance))):
+            continue
+        anchors: list[int] = (first + torch.multinomial(chance, number, generator=generator)).tolist()
+        for start in range(0, number, size):
+            visits.append(Visit(text, tuple(sorted(anchors[start : start + size]))))
     order: list[int] = torch.randperm(len(visits), generator=generator).tolist()
     return list(_grouped([visits[place] for place in order]))
 

@@ -11,6 +11,7 @@ from db import schema
 from db.connect import connect
 from db.settings import DatabaseSettings
 from worker.distill.asking import Ask, asks_of_batch, asks_of_file, checksum
+from worker.distill.batches import chances
 from worker.distill.card import Story, card
 from worker.distill.data import Recipe, capture
 from worker.distill.evaluating import drafter_tally, evaluate, likeliest_followers
@@ -72,7 +73,8 @@ def _distill(options: Options) -> None:
     network = beginning.network
     budget = Budget(options.epochs, 60 * options.minutes)
     rate = LEARNING_RATE if options.begin_from is None else CONTINUED_RATE
-    trainer = Trainer(network, learnt, learnt.sizes, budget, beginning.seed, rate)
+    anchors = [chances(text) for text in learnt.without_features()]
+    trainer = Trainer(network, learnt, anchors, budget, beginning.seed, rate)
     _train(trainer, held_out, options.output / "checkpoint.pt")
     save_network(network, options.output, recipe.target)
     followers = likeliest_followers(beginning.bigrams, network.token_ids.cpu())

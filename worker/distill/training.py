@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from worker.distill.attending import block_outputs
-from worker.distill.batches import Batch, Visit, make_batch, plan_epoch
+from worker.distill.batches import Batch, Chances, Visit, make_batch, plan_epoch
 from worker.distill.loss import Slots, distances
 from worker.distill.text import Text
 from worker.engine.dspark.network import DSparkNetwork
@@ -48,18 +48,18 @@ class Trainer:
         self,
         network: DSparkNetwork,
         texts: Sequence[Text],
-        lengths: Sequence[tuple[int, int]],
+        anchors: Sequence[Chances],
         budget: Budget,
         seed: int,
         learning_rate: float = LEARNING_RATE,
     ) -> None:
-        """`lengths`: of each text's prompt and of all of it. `learning_rate`: the schedule's highest.
+        """`anchors`: of each text. `learning_rate`: the schedule's highest.
 
         The network computes in its own dtype; what the optimizer moves are float32 copies of its weights.
         """
         self.network = network
         self.progress = Progress()
-        self._texts, self._lengths, self._budget, self._seed = texts, lengths, budget, seed
+        self._texts, self._anchors, self._budget, self._seed = texts, anchors, budget, seed
         self._learning_rate = learning_rate
         config = network.config
         self._device = network.norm.weight.device
@@ -73,7 +73,7 @@ class Trainer:
         self._optimizer = torch.optim.AdamW(
             self._masters, lr=0.0, weight_decay=0.0, betas=(0.9, 0.95), fused=True
         )
-        self._epoch: tuple[int, list[list[Visit]]] = (0, plan_epoch(lengths, seed))
+        self._epoch: tuple[int, list[list[Visit]]] = (0, plan_epoch(anchors, seed))
         self._steps_per_epoch = len(self._epoch[1])  # a later one may have some more or fewer
 
     @property
@@ -197,7 +197,7 @@ class Trainer:
     def _next_batch(self) -> Batch:
         wanted, place = divmod(self.progress.step, self._steps_per_epoch)
         if wanted != self._epoch[0]:
-            self._epoch = wanted, plan_epoch(self._lengths, self._seed + wanted)
+            self._epoch = wanted, plan_epoch(self._anchors, self._seed + wanted)
         epoch = self._epoch[1]
         visits = epoch[place % len(epoch)]
         texts = [self._texts[visit.text] for visit in visits]

@@ -1,12 +1,14 @@
 """A drafter gets better, within its budget, and a run that was interrupted ends as one that was not."""
 
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.worker.distill.texts import random_text, tiny_network
-from worker.distill.batches import plan_epoch
+from worker.distill.batches import chances, plan_epoch
 from worker.distill.evaluating import drafter_tally
 from worker.distill.text import Text
 from worker.distill.training import Budget, Trainer
@@ -22,23 +24,42 @@ TEXTS = [random_text(4, 20, seed=seed) for seed in range(6)]
 
 
 def _trainer(texts: list[Text], epochs: float, learning_rate: float = 6e-4) -> Trainer:
-    sizes = [(text.prompt_tokens, len(text.tokens)) for text in texts]
-    return Trainer(tiny_network(draft_vocab=35), texts, sizes, Budget(epochs), 0, learning_rate)
+    anchors = [chances(text) for text in texts]
+    return Trainer(tiny_network(draft_vocab=35), texts, anchors, Budget(epochs), 0, learning_rate)
 
 
 def _never(_loss: float) -> bool:
     return False
 
 
-def test_an_epoch_has_every_anchor_once() -> None:
-    sizes = [(4, 24), (3, 4), (7, 12), (2, 2)]
-    batches = plan_epoch(sizes, seed=3)
-    found = [(visit.text, anchor) for batch in batches for visit in batch for anchor in visit.anchors]
-    expected = [
-        (text, anchor) for text, (prompt, end) in enumerate(sizes) for anchor in range(prompt, end - 1)
-    ]
-    assert sorted(found) == expected
-    assert plan_epoch(sizes, seed=3) == batches != plan_epoch(sizes, seed=4)
+def test_an_epoch_begins_where_decoding_would() -> None:
+    """No anchor twice, each as often as is likely, in an order of its own."""
+    likely = torch.tensor([1.0, *[0.2, 0.8] * 15])
+    texts = [(4, likely), (3, torch.ones(2)), (2, torch.ones(0))]
+    epochs = [plan_epoch(texts, seed) for seed in range(300)]
+    assert epochs[3] == plan_epoch(texts, seed=3) != epochs[4]
+    found: Counter[tuple[int, int]] = Counter()
+    for epoch in epochs:
+        anchors = [(visit.text, anchor) for batch in epoch for visit in batch for anchor in visit.anchors]
+        assert len(anchors) == len(set(anchors))
+        found.update(anchors)
+    assert found[1, 3] == found[1, 4] == 300
+    assert found.keys() == {(0, anchor) for anchor in range(4, 35)} | {(1, 3), (1, 4)}
+    assert sum(found[0, anchor] for anchor in range(4, 35)) / 300 == pytest.approx(float(likely.sum()), abs=1)
+    rare, often = (sum(found[0, anchor] for anchor in range(first, 35, 2)) for first in (5, 6))
+    assert 2.5 < often / rare < 4.5
+
+
+def test_what_the_target_was_unsure_of_is_an_anchor() -> None:
+    text = replace(
+        random_text(2, 4),
+        tokens=torch.tensor([1, 2, 3, 4, 5, 6]),
+        top_ids=torch.tensor([[3, 1], [4, 1], [1, 5], [6, 1]]),
+        top_probs=torch.tensor([[0.9, 0.1], [1.0, 0.0], [0.6, 0.4], [1.0, 0.0]]),
+    )
+    first, likely = chances(text)
+    assert first == 2
+    torch.testing.assert_close(likely, torch.tensor([1.0, 0.2, 0.59]))
 
 
 def test_it_learns_its_texts() -> None:
@@ -108,7 +129,7 @@ def test_a_run_is_given_up_in_its_second_half(steps: int, taus: list[float], stu
 
 
 def test_a_budget_of_time_ends_it() -> None:
-    sizes = [(text.prompt_tokens, len(text.tokens)) for text in TEXTS]
-    trainer = Trainer(tiny_network(), TEXTS, sizes, Budget(1e9, seconds=1e-6), 0)
+    anchors = [chances(text) for text in TEXTS]
+    trainer = Trainer(tiny_network(), TEXTS, anchors, Budget(1e9, seconds=1e-6), 0)
     trainer.run(_never, 1)
     assert trainer.progress.step == 1
