@@ -30,6 +30,7 @@ from worker.reaper import Reaper
 from worker.ringer import Ringer
 from worker.runner import Runner
 from worker.serving import Serving
+from worker.starting import heard_of
 from worker.tasks import register_bell
 from worker.watchdog import Patience, Watchdog, work_waits
 from worker.wire.app import BrokerError, make_app, queue_name
@@ -94,7 +95,8 @@ class Process:
 
     def _serve(self, checked: Checked, worker_id: str) -> None:
         started = time.monotonic()
-        engine = Engine(to_engine(checked.pair, self._device.split(":")[0]))
+        with heard_of(checked.db, worker_id):
+            engine = Engine(to_engine(checked.pair, self._device.split(":")[0]))
         self._announce_pair(checked, engine, worker_id)
         app = make_app(checked.broker_url)
         ringer = Ringer(app, self._pair)
