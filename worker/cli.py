@@ -45,7 +45,10 @@ def main() -> None:
 
 @main.command()
 @click.option(
-    "--devices", default="all", show_default=True, help="all, GPU numbers such as 0,2, cpu, or cpu:N."
+    "--devices",
+    default="all",
+    show_default=True,
+    help="all (GPUs, or the CPU where there is none), GPU numbers such as 0,2, cpu, or cpu:N.",
 )
 @click.option("--pair", default=None, help="The pair to serve.  [default: default_pair of specmill.toml]")
 @click.option(
@@ -60,7 +63,7 @@ def main() -> None:
     default=8,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Claims in flight, a process.",
+    help="How many claims a process works on at once.",
 )
 @_says_why
 def start(devices: str, pair: str | None, grace: float, concurrency: int) -> None:
@@ -184,7 +187,10 @@ def bench(
     "--prompts", type=click.Path(path_type=Path), help="A JSONL file, whose rows have a prompt or messages."
 )
 @click.option(
-    "--from-batch", "batch", metavar="ID", help="Or a batch that was run: its prompts and sampling."
+    "--from-batch",
+    "batch",
+    metavar="ID",
+    help="Or a batch that was run: its prompts, sampled as they were, one answer each.",
 )
 @click.option("--output", type=click.Path(path_type=Path), required=True, help="The folder of the drafter.")
 @click.option(
@@ -195,14 +201,18 @@ def bench(
     help="Response tokens to learn from.",
 )
 @click.option(
-    "--max-tokens", default=128, show_default=True, type=click.IntRange(min=2), help="Of a response."
+    "--max-tokens", default=128, show_default=True, type=click.IntRange(min=2), help="Of a response, at most."
 )
-@click.option("--gamma", type=click.IntRange(1, 16), help="Tokens that it drafts at once.  [default: 5]")
+@click.option(
+    "--gamma",
+    type=click.IntRange(1, 16),
+    help="Tokens that it drafts at once.  [default: 5; not with --begin-from]",
+)
 @click.option(
     "--draft-vocab",
     type=click.IntRange(min=1),
-    help="Tokens that it can propose: the most frequent ones. Fewer are faster.  "
-    "[default: 16384, or what --begin-from has]",
+    help="Tokens that it can propose: those the target is likeliest to say. Fewer are faster; with --begin-from "
+    "they may become more.  [default: 16384, or what --begin-from has]",
 )
 @click.option(
     "--begin-from",
@@ -214,13 +224,15 @@ def bench(
     default=2.0,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="How often it goes through the responses, each time from about as many places as decoding does.",
+    help="Passes over the responses. Each learns from somewhat less than half of their positions: those where "
+    "decoding would most likely begin a block.",
 )
 @click.option(
     "--minutes",
     default=float("inf"),
     type=click.FloatRange(min=0, min_open=True),
-    help="Training ends after so many, if its epochs have not.  [default: no limit]",
+    help="Training ends after so many, even if epochs are left; the answering before it is not counted.  "
+    "[default: no limit]",
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @_says_why

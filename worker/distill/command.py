@@ -16,7 +16,7 @@ from worker.distill.card import Story, card
 from worker.distill.data import Recipe, capture
 from worker.distill.evaluating import drafter_tally, evaluate, likeliest_followers
 from worker.distill.plot import plot
-from worker.distill.preparing import Shape, begin, shape_of
+from worker.distill.preparing import Shape, begin, check, shape_of
 from worker.distill.shards import Shards
 from worker.distill.speeds import measure_speeds
 from worker.distill.training import CONTINUED_RATE, LEARNING_RATE, Budget, Trainer
@@ -63,6 +63,7 @@ def _distill(options: Options) -> None:
     asks = _asks(options)
     config = load_config(pair.target, trust_remote_code=pair.trust_remote_code).get_text_config()
     shape = _shape(options, config.num_hidden_layers)
+    check(pair, options.begin_from)
     recipe = Recipe(name_of(pair.target), shape.taps, options.max_tokens, len(asks), checksum(asks))
     texts = capture(pair, asks, recipe, options.tokens, options.output / "capture", _say)
     learnt = texts.chosen(lambda place: not asks[place].is_held_out)

@@ -4,7 +4,7 @@ In a short run this is worth more than anything else: from random weights a draf
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -72,7 +72,7 @@ def initialise(
     network.use_tokens_of(facts.embeddings.float(), facts.head.float())
     tensors = {name: tensor.float() for name, tensor in loaded.model.state_dict().items()}
     first = facts.num_layers - config.num_layers
-    prefix = _prefix(tensors, loaded.name)
+    prefix = layers_prefix(loaded)
     scales = _query_key_scales(loaded, prefix, range(first, facts.num_layers), texts)
     with torch.no_grad():
         for index, layer in enumerate(network.layers):
@@ -97,17 +97,15 @@ def initialise(
     return network
 
 
-def _prefix(tensors: Mapping[str, Tensor], target: str) -> str:
-    """Of the names of the target's decoder."""
+def layers_prefix(loaded: LoadedModel) -> str:
+    """Of the names of the target's layers. Raises EngineError if a network is not made of such."""
+    names = loaded.model.state_dict().keys()
     ending = "layers.0.input_layernorm.weight"
-    for name in tensors:
-        if (
-            name.endswith(ending)
-            and f"{name.removesuffix(ending)}layers.0.self_attn.q_proj.weight" in tensors
-        ):
+    for name in names:
+        if name.endswith(ending) and f"{name.removesuffix(ending)}layers.0.self_attn.q_proj.weight" in names:
             return name.removesuffix(ending)
     raise EngineError(
-        f"the layers of {target} are not of the kind a DSpark network is made of "
+        f"the layers of {loaded.name} are not of the kind a DSpark network is made of "
         "(input_layernorm, self_attn, mlp): it cannot begin as their copy"
     )
 

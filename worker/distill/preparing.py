@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from worker.distill.growing import grow
-from worker.distill.initialising import initialise, make_config
+from worker.distill.initialising import initialise, layers_prefix, make_config
 from worker.distill.shards import Shards
 from worker.distill.text import Text
 from worker.distill.vocabulary import bigram_counts, draft_vocabulary, markov_factors
@@ -60,14 +60,21 @@ def shape_of(drafter: Path, draft_vocab: int | None) -> Shape:
     return Shape(config.taps, config.block_size, draft_vocab or config.draft_vocab_size)
 
 
+def check(pair: Pair, drafter: Path | None) -> None:
+    """What `begin` cannot begin with, said before hours are spent on texts. Raises EngineError."""
+    loaded = _load(pair)
+    if drafter is None:
+        layers_prefix(loaded)
+    else:
+        load_network(drafter, TargetFacts.of(loaded))
+
+
 def begin(pair: Pair, texts: Shards, shape: Shape, drafter: Path | None) -> Beginning:
     """A network for the pair's target: the drafter's, or one initialised from the target and what it wrote.
 
-    Raises ModelLoadError if the drafter is another target's.
+    Raises EngineError if the drafter is another target's, or the target's layers are of another kind.
     """
-    loaded = load_model(
-        pair.target, "float32", "cpu", trust_remote_code=pair.trust_remote_code, attention="sdpa"
-    )
+    loaded = _load(pair)
     dtype = torch.float32 if pair.dtype == "float64" else getattr(torch, pair.dtype)
     vocab_size = TargetFacts.of(loaded).vocab_size
     size = min(shape.draft_vocab, vocab_size)
@@ -88,6 +95,12 @@ def begin(pair: Pair, texts: Shards, shape: Shape, drafter: Path | None) -> Begi
     bigrams = bigram_counts(written, draft_ids, vocab_size)
     network = _new(loaded, texts, shape, draft_ids, bigrams)
     return Beginning(network.to(pair.device, dtype), bigrams, SEED)
+
+
+def _load(pair: Pair) -> LoadedModel:
+    return load_model(
+        pair.target, "float32", "cpu", trust_remote_code=pair.trust_remote_code, attention="sdpa"
+    )
 
 
 def _new(

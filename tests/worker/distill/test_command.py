@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -120,6 +121,35 @@ def test_a_drafter_that_learns_more_keeps_its_gamma(distill: Distill, prompts: P
     code, _, error = distill(*options, "--gamma", "2")
     assert code == 2
     assert "with --begin-from it keeps what it has" in error
+
+
+@pytest.mark.parametrize(
+    ("other", "is_begun", "why"),
+    [
+        pytest.param({"layers": 3}, True, "was trained for", id="a drafter of another target"),
+        pytest.param({"kind": "lfm2", "layers": 4}, False, "cannot begin as their copy", id="other layers"),
+    ],
+)
+def test_what_cannot_be_begun_is_said_before_anything_is_captured(
+    distill: Distill,
+    prompts: Path,
+    target: Path,
+    tmp_path: Path,
+    other: dict[str, Any],
+    is_begun: bool,
+    why: str,
+) -> None:
+    first, output = tmp_path / "first", tmp_path / "output"
+    options = ("--prompts", str(prompts), "--output")
+    if is_begun:
+        code, _, progress = distill(*options, str(first), *BRIEF)
+        assert code == 0, progress
+    toml = tmp_path / "specmill.toml"
+    toml.write_text(toml.read_text().replace(str(target), str(save_tiny_model(tmp_path / "other", **other))))
+    code, _, error = distill(*options, str(output), *(("--begin-from", str(first)) if is_begun else ()))
+    assert code == 2
+    assert why in error
+    assert not output.exists()
 
 
 def test_a_folder_is_of_one_recipe(distill: Distill, prompts: Path, tmp_path: Path) -> None:
