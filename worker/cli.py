@@ -211,8 +211,8 @@ def bench(
 @click.option(
     "--draft-vocab",
     type=click.IntRange(min=1),
-    help="Tokens that it can propose: those the target is likeliest to say. Fewer are faster; with --begin-from "
-    "they may become more.  [default: 16384, or what --begin-from has]",
+    help="Tokens that it can propose: those the target is likeliest to say. Fewer are faster; with "
+    "--begin-from they may become more.  [default: 16384, or what --begin-from has]",
 )
 @click.option(
     "--begin-from",
@@ -224,8 +224,8 @@ def bench(
     default=2.0,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="Passes over the responses. Each learns from somewhat less than half of their positions: those where "
-    "decoding would most likely begin a block.",
+    help="Passes over the responses. Each learns from somewhat less than half of their positions: those "
+    "where decoding would most likely begin a block.",
 )
 @click.option(
     "--minutes",
