@@ -18,6 +18,8 @@ MARGIN = 0.01  # of gain, before a drafter is asked or a token verified: estimat
 PROBE_SHARE = 0.005  # of the time goes into asking for rows that would not be asked for
 _PRICE_RATE = 0.5  # at which what probes take is followed
 _PROBED = 8  # rows: with all of many the drafter would have to catch up on all that they have said
+_CAUGHT_UP = 0.85  # of the rows asked: so many were in the step before, others have just come
+_LONGEST = 4.0  # of what is known: a block that hung must not decide
 PROBE_STEPS = 100  # without verifying anything, or without plain decoding, and one step does
 _ALL_TIMED, _TIMED_EVERY = 100, 4  # steps: the first are all timed, then one of so many
 _URGENT = 0.9  # tokens that one counts for
@@ -56,11 +58,11 @@ class AdaptivePlanner:
         self._since_plain = self._since_verified = 0
         self._asked: list[int] = []  # of this step's rows, by index
         self._depth = gamma
-        self._probed: list[int] = []  # rows of this step's probe, if it is the first of two
+        self._probed: set[Stream] = set()  # rows of this step's probe, if it is the first of two
         self._catching_up = 0.0  # seconds that such a step's drafting takes
-        self._is_caught_up = False  # the drafter, which was asked in the step before
-        self._is_usual = False  # and for no more rows than pay
-        self._is_planned = False  # else it is a plain one
+        self._asked_before: set[Stream] = set()
+        self._is_usual = False  # no more rows are asked than pay
+        self._is_planned = False  # else it rests: a plain one, or the second of a probe
         self._verified = 0
         self._urgency = Urgency()
         self._remaining: Sequence[int] | None = None  # tokens of this step's rows, where no others wait
@@ -69,9 +71,8 @@ class AdaptivePlanner:
         self, rows: Sequence[Stream], speculation: bool, remaining: Sequence[int] | None = None
     ) -> list[int] | None:
         began = self._clock()
-        self._is_caught_up = self._is_usual = bool(self._asked)
-        probed, self._probed = self._probed, []
-        self._asked, self._depth, self._is_planned = [], self._gamma, False
+        probed, self._probed = self._probed, set()
+        self._asked, self._depth, self._is_planned, self._is_usual = [], self._gamma, False, True
         if not speculation or self._since_plain >= PROBE_STEPS:
             return None
         is_resting = self._resting.takes_this_step(len(rows))
@@ -82,14 +83,14 @@ class AdaptivePlanner:
         self.survival.settle(rows)
         times = self.costs.times(len(rows), len(rows) * self._gamma)
         everyone = self._draft_costs.seconds(len(rows), self._units(self._gamma))
-        if self._in_blocks and not self._draft_costs.is_known:
-            self._probe(len(rows), float(times[0]), probed)
-        elif everyone <= _NEXT_TO_NOTHING * times[0]:
+        if everyone <= _NEXT_TO_NOTHING * times[0]:
             self._asked = list(range(len(rows)))
+            if self._in_blocks and not self._draft_costs.is_known and not probed:
+                self._probed, self._is_usual = set(rows), False  # what the first block takes says little
         else:
             self._depth = self._best_depth(len(rows), times)
             self._asked = self._worth_asking(rows, float(times[0]))
-            self._probe(len(rows), float(times[0]), probed)
+            self._probe(rows, float(times[0]), probed)
         limits = np.zeros(len(rows), dtype=np.int64)
         limits[self._asked] = self._depth
         self._planning = self._clock() - began
@@ -101,9 +102,15 @@ class AdaptivePlanner:
         began = self._clock()
         lengths, saved = np.zeros(len(rows), dtype=np.int64), 0.0
         if self._probed and self._draft_costs.is_known:  # the very first block is not warm, and no measure
-            self._catching_up += _PRICE_RATE * (draft_seconds - self._catching_up)
-        if self._asked and self._is_caught_up and (self._is_timed or not self._is_usual):
-            self._draft_costs.observe(len(self._asked), self._units(self._depth), draft_seconds)
+            known = max(
+                self._draft_costs.seconds(len(self._asked), self._units(self._depth)), self._catching_up
+            )
+            self._catching_up += _PRICE_RATE * (min(draft_seconds, _LONGEST * known) - self._catching_up)
+        asked = {rows[index] for index in self._asked}
+        is_caught_up = len(asked & self._asked_before) >= _CAUGHT_UP * len(asked)
+        if asked and is_caught_up and not self._probed and (self._is_timed or not self._is_usual):
+            self._draft_costs.observe(len(asked), self._units(self._depth), draft_seconds)
+        self._asked_before = asked
         if self._asked or any(draft.tokens for draft in drafts):
             lengths, saved = self._choose(rows, drafts, draft_seconds)
         if self._is_planned:
@@ -157,26 +164,27 @@ class AdaptivePlanner:
         """Passes of the drafter, for so many tokens: a block takes one, and a little less for fewer."""
         return 1 if self._in_blocks else depth
 
-    def _probe(self, num_rows: int, plain: float, probed: Sequence[int]) -> None:
+    def _probe(self, rows: Sequence[Stream], plain: float, probed: set[Stream]) -> None:
         """Ask for some others too, once enough was saved for it; and for the same in the next step.
 
         `probed` were in the step before: what they take now, they would take if asked for in every step.
         """
-        if len(self._asked) == num_rows:
+        if len(self._asked) == len(rows):
             return
-        if probed and max(probed) < num_rows:
+        if again := [index for index, row in enumerate(rows) if row in probed]:
             self._is_usual = False
-            self._asked, self._depth = sorted({*self._asked, *probed}), self._gamma
+            self._asked, self._depth = sorted({*self._asked, *again}), self._gamma
             return
-        apart = -(-num_rows // _PROBED)
-        asked = sorted({*self._asked, *range(self._steps % apart, num_rows, apart)})
+        apart = -(-len(rows) // _PROBED)
+        asked = sorted({*self._asked, *range(self._steps % apart, len(rows), apart)})
         price = self._catching_up + self._draft_costs.seconds(len(asked), self._units(self._gamma))
         price -= 2 * self._draft_costs.seconds(len(self._asked), self._units(self._depth))
+        price = max(price, 0.0)
         self._savings = min(self._savings, max(2 * price, plain))
         if self._savings >= price:
             self._savings -= price
-            self._is_usual = self._is_caught_up = False
-            self._asked, self._depth, self._probed = asked, self._gamma, asked
+            self._is_usual = False
+            self._asked, self._depth, self._probed = asked, self._gamma, {rows[index] for index in asked}
 
     def _choose(
         self, rows: Sequence[Stream], drafts: Sequence[Draft], draft_seconds: float

@@ -15,6 +15,7 @@ CPU = Costs(lambda _, verified: 0.0094 + 0.00055 * (verified - 1))
 GPU = Costs(lambda _, verified: 0.010 + 0.00002 * verified)
 STEEP = Costs(lambda _, verified: 0.002 + 0.002 * verified)  # each token costs as much as a step: never pays
 DRAFT_MODEL = Costs(GPU.step, lambda rows, depth: depth * (0.0015 + 0.00001 * rows))
+FLAT_BLOCKS = Costs(GPU.step, lambda rows, _: 0.004 + 0.00001 * rows)
 BLOCKS = Costs(CPU.step, lambda rows, depth: 0.0005 + 0.0001 * rows * depth)
 
 CHAT = [Kind(0.35, (0.2, 0.5))]
@@ -83,6 +84,22 @@ def test_regret_in_blocks_is_a_few_percent_too(acceptance: float, in_flight: int
 
     assert seconds <= 1.05 * min(fixed)
     assert seconds <= 1.03 * fixed[0]
+
+
+@pytest.mark.parametrize("in_flight", [32, 64])
+@pytest.mark.parametrize("acceptance", [0.05, 0.6, 0.9])
+def test_what_few_rows_take_says_nothing_of_many(acceptance: float, in_flight: int):
+    """A block for all rows takes hardly longer than one for eight: by proportion nobody would be asked."""
+    kinds, count = [Kind(1.0, (acceptance,))], 3 * in_flight
+    fixed = [
+        run(VerifyAll(gamma), rows(kinds, count), in_flight, FLAT_BLOCKS, NOISE) for gamma in (0, 2, GAMMA)
+    ]
+    planner = AdaptivePlanner(GAMMA, in_blocks=True, clock=_stopped)
+    planner.costs.profile([(r, v, GPU.step(r, v)) for r, v in profiled_shapes(in_flight, GAMMA)])
+
+    seconds = run(planner, rows(kinds, count), in_flight, FLAT_BLOCKS, NOISE)
+
+    assert seconds <= 1.05 * min(fixed)
 
 
 @pytest.mark.parametrize("in_flight", [1, 4, 8])
