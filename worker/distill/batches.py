@@ -68,13 +68,15 @@ def plan_epoch(texts: Sequence[Chances], seed: int) -> list[list[Visit]]:
     generator = torch.Generator().manual_seed(seed)
     visits: list[Visit] = []
     for text, (first, chance) in enumerate(texts):
-        size = min(ANCHORS_PER_TEXT, len(chance))  # visits are whole: others would be filled up
-        count = int(chance.sum() / max(size, 1) + torch.rand((), generator=generator))
+        expected = float(chance.sum())
+        # Where one visit does not do, all are whole: others would be filled up.
+        size = ANCHORS_PER_TEXT if expected > ANCHORS_PER_TEXT else 1
+        count = int(expected / size + torch.rand((), generator=generator))
         if not (number := min(count * size, len(chance))):
             continue
         anchors: list[int] = (first + torch.multinomial(chance, number, generator=generator)).tolist()
-        for start in range(0, number, size):
-            visits.append(Visit(text, tuple(sorted(anchors[start : start + size]))))
+        for start in range(0, number, ANCHORS_PER_TEXT):
+            visits.append(Visit(text, tuple(sorted(anchors[start : start + ANCHORS_PER_TEXT]))))
     order: list[int] = torch.randperm(len(visits), generator=generator).tolist()
     return list(_grouped([visits[place] for place in order]))
 

@@ -74,8 +74,8 @@ def _distill(options: Options) -> None:
     network = beginning.network
     budget = Budget(options.epochs, 60 * options.minutes)
     rate = LEARNING_RATE if options.begin_from is None else CONTINUED_RATE
-    anchors = [chances(text) for text in learnt.without_features()]
-    trainer = Trainer(network, learnt, anchors, budget, beginning.seed, rate)
+    where = [chances(text) for text in learnt.without_features()]
+    trainer = Trainer(network, learnt, where, budget, beginning.seed, rate)
     _train(trainer, held_out, options.output / "checkpoint.pt")
     save_network(network, options.output, recipe.target)
     followers = likeliest_followers(beginning.bigrams, network.token_ids.cpu())

@@ -69,7 +69,7 @@ def initialise(
     network = DSparkNetwork(config)
     facts = TargetFacts.of(loaded)
     network.token_ids.copy_(draft_ids)
-    network.use_tokens_of(facts.embeddings.float(), facts.head.float())
+    network.use_tokens_of(facts.embeddings.float().cpu(), facts.head.float().cpu())
     tensors = {name: tensor.float() for name, tensor in loaded.model.state_dict().items()}
     first = facts.num_layers - config.num_layers
     prefix = layers_prefix(loaded)

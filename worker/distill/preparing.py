@@ -34,7 +34,7 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is chosen of a new network."""
+    """What is chosen of a network."""
 
     taps: tuple[int, ...]
     gamma: int
@@ -66,7 +66,7 @@ def check(pair: Pair, drafter: Path | None) -> None:
     if drafter is None:
         layers_prefix(loaded)
     else:
-        load_network(drafter, TargetFacts.of(loaded))
+        load_network(drafter, _facts(loaded))
 
 
 def begin(pair: Pair, texts: Shards, shape: Shape, drafter: Path | None) -> Beginning:
@@ -80,13 +80,14 @@ def begin(pair: Pair, texts: Shards, shape: Shape, drafter: Path | None) -> Begi
     size = min(shape.draft_vocab, vocab_size)
     written = texts.without_features()
     if drafter is not None:
-        facts = TargetFacts.of(loaded)
-        network = load_network(drafter, facts)
-        seed = _seed_after(network)
-        draft_ids = draft_vocabulary(written, vocab_size, size, network.token_ids)
+        network = load_network(drafter, _facts(loaded))
+        seed, draft_ids = _seed_after(network), network.token_ids
+        grows = size > len(draft_ids)
+        if grows:
+            draft_ids = draft_vocabulary(written, vocab_size, size, draft_ids)
         bigrams = bigram_counts(written, draft_ids, vocab_size)
-        if len(draft_ids) > len(network.token_ids):
-            network = grow(network, draft_ids, bigrams, facts)
+        if grows:
+            network = grow(network, draft_ids, bigrams, _facts(loaded))
         network.requires_grad_(True)
         network.embed_tokens.requires_grad_(False)
         network.lm_head.requires_grad_(False)
@@ -99,8 +100,14 @@ def begin(pair: Pair, texts: Shards, shape: Shape, drafter: Path | None) -> Begi
 
 def _load(pair: Pair) -> LoadedModel:
     return load_model(
-        pair.target, "float32", "cpu", trust_remote_code=pair.trust_remote_code, attention="sdpa"
+        pair.target, "float32", pair.device, trust_remote_code=pair.trust_remote_code, attention="sdpa"
     )
+
+
+def _facts(loaded: LoadedModel) -> TargetFacts:
+    """On the CPU, where a network begins whatever the device."""
+    facts = TargetFacts.of(loaded)
+    return replace(facts, embeddings=facts.embeddings.cpu(), head=facts.head.cpu())
 
 
 def _new(

@@ -15,6 +15,7 @@ from worker.distill.batches import Batch, Chances, Visit, make_batch, plan_epoch
 from worker.distill.loss import Slots, distances
 from worker.distill.text import Text
 from worker.engine.dspark.network import DSparkNetwork
+from worker.errors import ConfigurationError
 
 LEARNING_RATE = 6e-4
 CONTINUED_RATE = 4e-4  # of a drafter that has learnt before: it shall not forget
@@ -48,18 +49,18 @@ class Trainer:
         self,
         network: DSparkNetwork,
         texts: Sequence[Text],
-        anchors: Sequence[Chances],
+        chances: Sequence[Chances],
         budget: Budget,
         seed: int,
         learning_rate: float = LEARNING_RATE,
     ) -> None:
-        """`anchors`: of each text. `learning_rate`: the schedule's highest.
+        """`chances`: of each text. `learning_rate`: the schedule's highest.
 
         The network computes in its own dtype; what the optimizer moves are float32 copies of its weights.
         """
         self.network = network
         self.progress = Progress()
-        self._texts, self._anchors, self._budget, self._seed = texts, anchors, budget, seed
+        self._texts, self._chances, self._budget, self._seed = texts, chances, budget, seed
         self._learning_rate = learning_rate
         config = network.config
         self._device = network.norm.weight.device
@@ -73,7 +74,7 @@ class Trainer:
         self._optimizer = torch.optim.AdamW(
             self._masters, lr=0.0, weight_decay=0.0, betas=(0.9, 0.95), fused=True
         )
-        self._epoch: tuple[int, list[list[Visit]]] = (0, plan_epoch(anchors, seed))
+        self._epoch: tuple[int, list[list[Visit]]] = (0, plan_epoch(chances, seed))
         self._steps_per_epoch = len(self._epoch[1])  # a later one may have some more or fewer
 
     @property
@@ -145,6 +146,7 @@ class Trainer:
 
     def save(self, file: Path) -> None:
         state = {
+            "token_ids": self.network.token_ids,
             "weights": self._masters,
             "best": self._best,
             "optimizer": self._optimizer.state_dict(),
@@ -155,8 +157,16 @@ class Trainer:
         unfinished.replace(file)
 
     def load(self, file: Path) -> None:
-        """Continue from there; the network and the budget are those it was saved with."""
+        """Continue from there, with the budget it was saved with.
+
+        Raises ConfigurationError if it proposes from another vocabulary: other texts or options lead to that.
+        """
         state = torch.load(file, map_location=self._device, weights_only=True)
+        if not torch.equal(state["token_ids"], self.network.token_ids):
+            raise ConfigurationError(
+                f"{file} is of a drafter with another vocabulary: continue it with the options that it began "
+                "with (--tokens, --draft-vocab, --begin-from), or name another --output"
+            )
         self._set(state["weights"])
         self._best = state["best"]
         self._optimizer.load_state_dict(state["optimizer"])
@@ -197,7 +207,7 @@ class Trainer:
     def _next_batch(self) -> Batch:
         wanted, place = divmod(self.progress.step, self._steps_per_epoch)
         if wanted != self._epoch[0]:
-            self._epoch = wanted, plan_epoch(self._anchors, self._seed + wanted)
+            self._epoch = wanted, plan_epoch(self._chances, self._seed + wanted)
         epoch = self._epoch[1]
         visits = epoch[place % len(epoch)]
         texts = [self._texts[visit.text] for visit in visits]

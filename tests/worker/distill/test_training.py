@@ -12,6 +12,7 @@ from worker.distill.batches import chances, plan_epoch
 from worker.distill.evaluating import drafter_tally
 from worker.distill.text import Text
 from worker.distill.training import Budget, Trainer
+from worker.errors import ConfigurationError
 
 
 @pytest.fixture(autouse=True)
@@ -24,16 +25,18 @@ TEXTS = [random_text(4, 20, seed=seed) for seed in range(6)]
 
 
 def _trainer(texts: list[Text], epochs: float, learning_rate: float = 6e-4) -> Trainer:
-    anchors = [chances(text) for text in texts]
-    return Trainer(tiny_network(draft_vocab=35), texts, anchors, Budget(epochs), 0, learning_rate)
+    where = [chances(text) for text in texts]
+    return Trainer(tiny_network(draft_vocab=35), texts, where, Budget(epochs), 0, learning_rate)
 
 
 def _never(_loss: float) -> bool:
     return False
 
 
-def test_an_epoch_begins_where_decoding_would() -> None:
+@pytest.mark.parametrize("per_text", [8, 32], ids=["several visits", "a visit"])
+def test_an_epoch_begins_where_decoding_would(per_text: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No anchor twice, each as often as is likely, in an order of its own."""
+    monkeypatch.setattr("worker.distill.batches.ANCHORS_PER_TEXT", per_text)
     likely = torch.tensor([1.0, *[0.2, 0.8] * 15])
     texts = [(4, likely), (3, torch.ones(2)), (2, torch.ones(0))]
     epochs = [plan_epoch(texts, seed) for seed in range(300)]
@@ -94,6 +97,14 @@ def test_an_interrupted_run_ends_as_another(tmp_path: Path) -> None:
         assert torch.equal(ours, expected)
 
 
+def test_a_checkpoint_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
+    trainer = _trainer(TEXTS, 1)
+    trainer.save(tmp_path / "checkpoint.pt")
+    trainer.network.token_ids[0] = 1
+    with pytest.raises(ConfigurationError, match=r"another vocabulary.*--draft-vocab"):
+        trainer.load(tmp_path / "checkpoint.pt")
+
+
 def test_the_best_weights_are_kept() -> None:
     trainer = _trainer(TEXTS, 3)
     weight = trainer.network.fc.weight
@@ -129,7 +140,7 @@ def test_a_run_is_given_up_in_its_second_half(steps: int, taus: list[float], stu
 
 
 def test_a_budget_of_time_ends_it() -> None:
-    anchors = [chances(text) for text in TEXTS]
-    trainer = Trainer(tiny_network(), TEXTS, anchors, Budget(1e9, seconds=1e-6), 0)
+    where = [chances(text) for text in TEXTS]
+    trainer = Trainer(tiny_network(), TEXTS, where, Budget(1e9, seconds=1e-6), 0)
     trainer.run(_never, 1)
     assert trainer.progress.step == 1

@@ -64,11 +64,20 @@ class Walk:
         self._product = PanelProduct(head.markov_w2.weight.detach(), None, kernels, int8=int8)
         self._kernels = kernels
 
+    @property
+    def is_int8(self) -> bool:
+        """Whether its product is one of integers."""
+        return self._product.int8
+
     def guess(self, logits: Tensor, token_ids: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
         """The most likely tokens [R, G] of logits [R, G, draft vocabulary], and embeddings [R, G, rank]."""
-        weights, int8 = self._product.weights, self._product.int8
         return self._kernels.walk(
-            logits.contiguous(), self._embeddings, weights, token_ids, anchors, int8=int8
+            logits.contiguous(),
+            self._embeddings,
+            self._product.weights,
+            token_ids,
+            anchors,
+            int8=self.is_int8,
         )
 
 

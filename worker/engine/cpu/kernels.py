@@ -137,10 +137,10 @@ class Kernels:
         self.product_step = 2 if dtype == torch.bfloat16 else 1
         self.can_multiply = hasattr(library, f"product_{name}")
         product = [c_void_p, c_int64, POINTER(Weights), Scratch16, c_void_p]
-        self.has_tiles, self.int8_step = False, 0
+        self.has_tiles = self.can_multiply and dtype == torch.bfloat16 and bool(library.has_tiles())
+        # Processors may multiply integers and not bfloat16.
+        self.int8_step = int(library.int8_step()) if hasattr(library, "int8_step") else 0
         if self.can_multiply:
-            self.has_tiles = dtype == torch.bfloat16 and bool(library.has_tiles())
-            self.int8_step = int(library.int8_step())
             self._product = _function(library, f"product_{name}", product)
             self.run_layers = _function(library, f"run_layers_{name}", [c_void_p])
             self._walk = _function(library, f"walk_{name}", [POINTER(_Walk)])
@@ -151,7 +151,7 @@ class Kernels:
 
     @property
     def int8_multiple(self) -> int:
-        """What the depth of a product of integers is padded to: they come from whole vectors of x."""
+        """What the depth of a product of integers is padded to."""
         return LANES * self.int8_step
 
     def attend(

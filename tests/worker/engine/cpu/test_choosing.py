@@ -90,7 +90,8 @@ def test_a_walk_takes_the_most_likely_token_at_each_position(
 ) -> None:
     tiny = tiny_network(draft_vocab=32)
     if int8:  # a rank that tiles take, and weights that 8 bits hold
-        tiny.markov_head = MarkovHead(replace(tiny.config, markov_rank=64))
+        tiny.config = replace(tiny.config, markov_rank=64)
+        tiny.markov_head = MarkovHead(tiny.config)
         with torch.no_grad():
             w2 = tiny.markov_head.markov_w2.weight
             w2.copy_((w2 * 127 / w2.abs().amax(dim=1, keepdim=True)).round() / 1024)
@@ -102,6 +103,7 @@ def test_a_walk_takes_the_most_likely_token_at_each_position(
     walk = walk_of(network, kernels, int8=int8)
     if walk is None or head is None:
         pytest.skip("no compiled product on this machine")
+    assert walk.is_int8 is int8
     generator = torch.Generator().manual_seed(rows)
     logits = torch.randn(rows, 4, 32, generator=generator).to(dtype)
     logits[0, 1, 7] = torch.nan
