@@ -66,6 +66,7 @@ def _lines(story: Story) -> Iterator[str]:
     yield f"- AdamW {story.learning_rate:g}, warm-up 4%, cosine, clip 1.0."
     minutes = progress.seconds / 60
     yield f"- {progress.step:,} steps with {progress.anchors:,} anchors in {minutes:.0f} minutes."
+    yield "  Anchors are drawn as decoding comes to them: mostly tokens that the target was unsure of."
     yield f"  Seed {story.seed}."
     yield ""
     yield "## Acceptance"
