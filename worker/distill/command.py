@@ -145,8 +145,9 @@ def _train(trainer: Trainer, held_out: Shards, checkpoint: Path) -> None:
     if not trainer.progress.taus:
         pause(None)
     trainer.run(pause, _PAUSES)
-    trainer.take_best()
     trainer.network.eval()
+    others = held_out[_WATCHED : _WATCHED + _JUDGED] or watched
+    trainer.take_best(lambda: drafter_tally(trainer.network, others).tau)
 
 
 def taps_for(layers: int) -> tuple[int, ...]:

@@ -178,9 +178,18 @@ class Trainer:
             self._best = [master.detach().clone() for master in self._masters]
         self.progress.taus.append((self.progress.anchors, tau))
 
-    def take_best(self) -> None:
-        """Go back to the weights that reached the highest tau."""
+    def take_best(self, judge: Callable[[], float]) -> None:
+        """Of the last weights, and those that reached the highest tau, the better by `judge`.
+
+        Which knows more texts than tau: the highest of many notes is partly luck.
+        """
+        last = [master.detach().clone() for master in self._masters]
+        if all(torch.equal(one, other) for one, other in zip(last, self._best, strict=True)):
+            return
+        judged = judge()
         self._set(self._best)
+        if judge() <= judged:
+            self._set(last)
 
     @property
     def is_stuck(self) -> bool:
