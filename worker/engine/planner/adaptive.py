@@ -18,7 +18,7 @@ MARGIN = 0.01  # of gain, before a drafter is asked or a token verified: estimat
 PROBE_SHARE = 0.005  # of the time goes into asking for rows that would not be asked for
 _PRICE_RATE = 0.5  # at which what probes take is followed
 _PROBED = 8  # rows: with all of many the drafter would have to catch up on all that they have said
-_CAUGHT_UP = 0.85  # of the rows asked: so many were in the step before, others have just come
+_CAUGHT_UP = 0.85  # of rows: so many were there in the step before, others have just come
 _LONGEST = 4.0  # of what is known: a block that hung must not decide
 PROBE_STEPS = 100  # without verifying anything, or without plain decoding, and one step does
 _ALL_TIMED, _TIMED_EVERY = 100, 4  # steps: the first are all timed, then one of so many
@@ -61,6 +61,7 @@ class AdaptivePlanner:
         self._probed: set[Stream] = set()  # rows of this step's probe, if it is the first of two
         self._catching_up = 0.0  # seconds that such a step's drafting takes
         self._asked_before: set[Stream] = set()
+        self._in_flight_before: set[Stream] = set()
         self._is_usual = False  # no more rows are asked than pay
         self._is_planned = False  # else it rests: a plain one, or the second of a probe
         self._verified = 0
@@ -77,6 +78,8 @@ class AdaptivePlanner:
             return None
         is_resting = self._resting.takes_this_step(len(rows))
         if is_resting and not probed:
+            return None
+        if self._in_blocks and not self._draft_costs.is_known and self._is_filling(rows):
             return None
         self._is_planned = not is_resting
         self._remaining = remaining
@@ -139,6 +142,11 @@ class AdaptivePlanner:
     def _is_timed(self) -> bool:
         """Whether this step's times are learnt from, which takes time itself."""
         return self._steps < _ALL_TIMED or self._steps % _TIMED_EVERY == 0
+
+    def _is_filling(self, rows: Sequence[Stream]) -> bool:
+        """Whether many rows have just come: a block for them would tell little, and be tried again."""
+        before, self._in_flight_before = self._in_flight_before, set(rows)
+        return len(before & self._in_flight_before) < _CAUGHT_UP * len(rows)
 
     def _worth_asking(self, rows: Sequence[Stream], plain: float) -> list[int]:
         """The rows, best first, that give the most tokens a second with what drafting for them takes."""

@@ -1,23 +1,24 @@
 """Planning takes time too: while all that it brings is less, most steps do without."""
 
-from worker.engine.planner.costs import BUCKETS, bucket
-
 _SHORTEST, _LONGEST = 8, 128  # steps without
 _TRIAL = 2  # steps with, in between: in the first a drafter may have to catch up
 _SHARE = 0.005  # of the time may go into trials
 _JUDGED_AFTER = 16  # steps with
-_MARGIN = 0.06  # of a step, that planning must save beyond what it takes: estimates err
+_MARGIN = 0.06  # of a step, that planning must save beyond what it takes
+_KEPT = 0.85  # of what steps promise to save: the best of many plans is the one most overestimated
 _SLOW, _FAST = 0.03, 0.2  # a rest needs both: what steps save comes in spells
+_ALIKE = 1.5  # times as many rows, or as few: else a rest is over
+_OCTAVES = 16  # of rows: 1, 2 to 3, 4 to 7, ...
 _CLIP = 2.0  # of what a step usually takes: one that hung must not decide
 
 
 class Resting:
-    """Running means, by rows in flight, of the seconds that a step's plan saves and of those it takes."""
+    """Running means, by octaves of rows in flight, of the seconds that a plan saves and of those it takes."""
 
     def __init__(self) -> None:
-        self._saved = [0.0] * len(BUCKETS)
-        self._spent = [0.0] * len(BUCKETS)
-        self._steps = [0] * len(BUCKETS)
+        self._saved = [0.0] * _OCTAVES
+        self._spent = [0.0] * _OCTAVES
+        self._steps = [0] * _OCTAVES
         self._trial, self._trial_seconds = 0, 0.0
         self._lately = 0.0  # saved beyond what is needed, in this trial
         self._rows = 0  # in flight when the rest began
@@ -27,7 +28,7 @@ class Resting:
         """Whether it is one without; far more or fewer rows end a rest."""
         if not self._left:
             return False
-        if not 3 * self._rows <= 4 * in_flight <= 5 * self._rows:
+        if not self._rows / _ALIKE <= in_flight <= self._rows * _ALIKE:
             self._left = 0
             return False
         self._left -= 1
@@ -42,7 +43,8 @@ class Resting:
         self._trial_seconds += spent
         if self._trial == 1 and self._rows:
             return
-        at = bucket(in_flight)
+        saved *= _KEPT
+        at = in_flight.bit_length()
         self._steps[at] += 1
         rate = max(_SLOW, 1 / self._steps[at])
         if self._steps[at] > 1:

@@ -21,7 +21,7 @@ class World:
 
     def step(self, hangs: float = 0.0) -> set[SimulatedRow]:
         """The rows that were asked."""
-        limits = self.planner.draft_limits(self.rows, True) or [0] * ROWS
+        limits = self.planner.draft_limits(self.rows, True) or [0] * len(self.rows)
         asked = {row for row, limit in zip(self.rows, limits, strict=True) if limit}
         seconds = (USUAL + CATCHING_UP * bool(asked - self._before) + hangs) if asked else 0.0
         self._before = asked
@@ -29,7 +29,7 @@ class World:
         lengths = self.planner.verify_lengths(self.rows, drafts, seconds)
         for row in self.rows:
             row.tokens.append(len(row.tokens))
-        self.planner.observe(ROWS, PLAIN + 0.0001 * sum(lengths))
+        self.planner.observe(len(self.rows), PLAIN + 0.0001 * sum(lengths))
         return asked
 
     def until_a_probe(self, most: int = 3000) -> set[SimulatedRow]:
@@ -78,3 +78,13 @@ def test_a_block_that_hung_does_not_end_probing(world: World) -> None:
         pass
     world.step()
     assert max(pause() for _ in range(4)) < 8 * max(pauses[1:])
+
+
+def test_while_the_first_rows_come_in_nobody_is_asked() -> None:
+    """A block for some of them would have to be tried again with all."""
+    world = World()
+    rows, asked = world.rows, list[int]()
+    for coming in (8, 20, ROWS, ROWS, ROWS):
+        world.rows = rows[:coming]
+        asked.append(len(world.step()))
+    assert asked == [0, 0, 0, ROWS, ROWS]

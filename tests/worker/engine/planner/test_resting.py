@@ -64,8 +64,24 @@ def test_a_rest_is_of_about_as_many_rows(in_flight: int, rests: bool) -> None:
     assert resting.takes_this_step(in_flight) is rests
 
 
+def test_half_as_many_rows_or_more_need_no_judging_of_their_own() -> None:
+    resting = Resting()
+    for in_flight in (63, 55, 40, 33) * 4:
+        assert not resting.takes_this_step(in_flight)
+        resting.learn(in_flight, saved=0.0, spent=0.001, plain=0.03)
+    assert resting.takes_this_step(33)
+
+
+@pytest.mark.parametrize(("saved", "rests"), [(0.0040, True), (0.0055, False)])
+def test_what_it_promises_must_be_more_than_it_takes_by_what_promises_err(saved: float, rests: bool) -> None:
+    resting = Resting()
+    for _ in range(16):
+        resting.learn(8, saved, spent=0.003, plain=0.02)
+    assert resting.takes_this_step(8) is rests
+
+
 def test_a_step_that_hung_does_not_decide() -> None:
     resting = Resting()
     for step in range(40):
         assert not resting.takes_this_step(8)
-        resting.learn(8, saved=0.002, spent=5.0 if step == 20 else 0.001, plain=0.01)
+        resting.learn(8, saved=0.003, spent=5.0 if step == 20 else 0.001, plain=0.01)
