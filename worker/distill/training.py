@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from pickle import UnpicklingError
 from time import monotonic
 
 import torch
@@ -145,23 +146,27 @@ class Trainer:
         return loss
 
     def save(self, file: Path) -> None:
-        state = {
-            "token_ids": self.network.token_ids,
-            "weights": self._masters,
-            "best": self._best,
-            "optimizer": self._optimizer.state_dict(),
-            "progress": asdict(self.progress),
-        }
         unfinished = file.with_suffix(".unfinished")
-        torch.save(state, unfinished)
+        torch.save(self._state(), unfinished)
         unfinished.replace(file)
 
     def load(self, file: Path) -> None:
         """Continue from there, with the budget it was saved with.
 
-        Raises ConfigurationError if it proposes from another vocabulary: other texts or options lead to that.
+        Raises ConfigurationError if it is no checkpoint, or one of another version, or proposes from another
+        vocabulary: other texts or options lead to that.
         """
-        state = torch.load(file, map_location=self._device, weights_only=True)
+        try:
+            state = torch.load(file, map_location=self._device, weights_only=True)
+        except (RuntimeError, EOFError, UnpicklingError) as error:
+            raise ConfigurationError(
+                f"{file} cannot be read as a checkpoint: delete it to begin anew, or name another --output"
+            ) from error
+        if missing := self._state().keys() - state.keys():
+            raise ConfigurationError(
+                f"{file} lacks {', '.join(sorted(missing))}: another version of Specmill wrote it. Delete it "
+                "to begin anew, or name another --output, and --begin-from the drafter beside it to keep that"
+            )
         if not torch.equal(state["token_ids"], self.network.token_ids):
             raise ConfigurationError(
                 f"{file} is of a drafter with another vocabulary: continue it with the options that it began "
@@ -171,6 +176,15 @@ class Trainer:
         self._best = state["best"]
         self._optimizer.load_state_dict(state["optimizer"])
         self.progress = Progress(**state["progress"])
+
+    def _state(self) -> dict[str, object]:
+        return {
+            "token_ids": self.network.token_ids,
+            "weights": self._masters,
+            "best": self._best,
+            "optimizer": self._optimizer.state_dict(),
+            "progress": asdict(self.progress),
+        }
 
     def note(self, tau: float) -> None:
         """What the network reaches now."""

@@ -97,6 +97,24 @@ def test_an_interrupted_run_ends_as_another(tmp_path: Path) -> None:
         assert torch.equal(ours, expected)
 
 
+def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
+    trainer, file = _trainer(TEXTS, 1), tmp_path / "checkpoint.pt"
+    trainer.save(file)
+    state = torch.load(file, weights_only=True)
+    del state["token_ids"], state["best"]
+    torch.save(state, file)
+    with pytest.raises(ConfigurationError, match=r"checkpoint\.pt lacks best, token_ids: .* --output"):
+        trainer.load(file)
+
+
+@pytest.mark.parametrize("content", [b"", b"no checkpoint", b"PK\x03\x04 cut short"])
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "checkpoint.pt"
+    file.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=r"checkpoint\.pt cannot be read.* --output"):
+        _trainer(TEXTS, 1).load(file)
+
+
 def test_a_checkpoint_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
     trainer = _trainer(TEXTS, 1)
     trainer.save(tmp_path / "checkpoint.pt")
