@@ -20,6 +20,8 @@ _PRICE_RATE = 0.5  # at which what probes take is followed
 _PROBED = 8  # rows: with all of many the drafter would have to catch up on all that they have said
 _CAUGHT_UP = 0.85  # of rows: so many were there in the step before, others have just come
 _LONGEST = 4.0  # of what is known: a block that hung must not decide
+_KEPT = 0.9  # of what plans promise, all in all: the best of many is the one most overestimated
+_FILLS = 16  # steps at the beginning, in which rows may come in
 PROBE_STEPS = 100  # without verifying anything, or without plain decoding, and one step does
 _ALL_TIMED, _TIMED_EVERY = 100, 4  # steps: the first are all timed, then one of so many
 _URGENT = 0.9  # tokens that one counts for
@@ -62,6 +64,7 @@ class AdaptivePlanner:
         self._catching_up = 0.0  # seconds that such a step's drafting takes
         self._asked_before: set[Stream] = set()
         self._in_flight_before: set[Stream] = set()
+        self._fills_left = _FILLS
         self._is_usual = False  # no more rows are asked than pay
         self._is_planned = False  # else it rests: a plain one, or the second of a probe
         self._verified = 0
@@ -79,7 +82,7 @@ class AdaptivePlanner:
         is_resting = self._resting.takes_this_step(len(rows))
         if is_resting and not probed:
             return None
-        if self._in_blocks and not self._draft_costs.is_known and self._is_filling(rows):
+        if self._in_blocks and self._fills_left and self._is_filling(rows):
             return None
         self._is_planned = not is_resting
         self._remaining = remaining
@@ -88,8 +91,9 @@ class AdaptivePlanner:
         everyone = self._draft_costs.seconds(len(rows), self._units(self._gamma))
         if everyone <= _NEXT_TO_NOTHING * times[0]:
             self._asked = list(range(len(rows)))
-            if self._in_blocks and not self._draft_costs.is_known and not probed:
-                self._probed, self._is_usual = set(rows), False  # what the first block takes says little
+            if self._in_blocks and not self._draft_costs.is_known:
+                self._is_usual = False
+                self._probed = set() if probed else set(rows)  # what the first block takes says little
         else:
             self._depth = self._best_depth(len(rows), times)
             self._asked = self._worth_asking(rows, float(times[0]))
@@ -137,6 +141,7 @@ class AdaptivePlanner:
         self.survival.forget(row)
         self._worth.forget(row)
         self._urgency.forget(row)
+        self._in_flight_before.discard(row)
 
     @property
     def _is_timed(self) -> bool:
@@ -144,9 +149,11 @@ class AdaptivePlanner:
         return self._steps < _ALL_TIMED or self._steps % _TIMED_EVERY == 0
 
     def _is_filling(self, rows: Sequence[Stream]) -> bool:
-        """Whether many rows have just come: a block for them would tell little, and be tried again."""
+        """Whether the first rows still come in: a block for them would tell little, and be tried again."""
         before, self._in_flight_before = self._in_flight_before, set(rows)
-        return len(before & self._in_flight_before) < _CAUGHT_UP * len(rows)
+        is_filling = len(before & self._in_flight_before) < _CAUGHT_UP * len(rows)
+        self._fills_left = self._fills_left - 1 if is_filling else 0
+        return is_filling
 
     def _worth_asking(self, rows: Sequence[Stream], plain: float) -> list[int]:
         """The rows, best first, that give the most tokens a second with what drafting for them takes."""
@@ -222,9 +229,11 @@ class AdaptivePlanner:
             is_urgent = weights[self._asked] > _URGENT
             if self._in_blocks and self._is_usual and is_urgent.all() and not is_unasked[self._asked].all():
                 self._depths.learn(len(rows), gains[:, : self._depth].sum(axis=0), draft_seconds)
-            self._learn_worth(rows, gains.sum(axis=1), is_urgent)
+            if self._draft_costs.is_known or not self._probed:  # after a cold block all seems cheap
+                self._learn_worth(rows, gains.sum(axis=1), is_urgent)
         extra = float(times[int(lengths.sum())] - times[0])
-        return lengths, float(_accepted(survival, lengths).sum() / len(rows) * times[0]) - extra
+        promised_seconds = float(_accepted(survival, lengths).sum() / len(rows) * times[0])
+        return lengths, _KEPT * promised_seconds - extra
 
     def _learn_worth(self, rows: Sequence[Stream], gains: Floats, is_urgent: Booleans) -> None:
         """What the asked rows gain.

@@ -88,3 +88,13 @@ def test_while_the_first_rows_come_in_nobody_is_asked() -> None:
         world.rows = rows[:coming]
         asked.append(len(world.step()))
     assert asked == [0, 0, 0, ROWS, ROWS]
+
+
+def test_where_rows_always_come_in_they_are_asked_all_the_same() -> None:
+    world = World()
+    asked = list[int]()
+    for step in range(24):
+        world.rows = [SimulatedRow(100 * step + i, Kind(1.0, (0.0,)), 10) for i in range(ROWS)]
+        asked.append(len(world.step()))
+    assert not any(asked[:16])
+    assert any(asked[16:])
