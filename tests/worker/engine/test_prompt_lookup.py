@@ -1,9 +1,14 @@
 """Prompt lookup proposes what followed the last occurrence of the longest suffix that occurred before."""
 
+from typing import cast
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker.engine.drafters.prompt_lookup import MAX_NGRAM, MIN_NGRAM, NgramIndex
+from worker.engine import Request, Sampling
+from worker.engine.detokenizer import Detokenizer
+from worker.engine.drafters.prompt_lookup import MAX_NGRAM, MIN_NGRAM, SURE_NGRAM, NgramIndex, PromptLookup
+from worker.engine.rows import Row
 
 
 def search(tokens: list[int], limit: int) -> list[int]:
@@ -62,3 +67,27 @@ def test_what_never_occurred_proposes_nothing():
     index = NgramIndex()
     index.extend([1, 2, 3, 4])
     assert proposed(index, [1, 2, 3, 4], 3) == []
+
+
+def spliced_by_search(said: list[int], tokens: list[int]) -> list[int]:
+    """Where three tokens or more occurred among those said, what followed; by looking everywhere."""
+    for end in range(1, len(tokens)):
+        text = [*said, *tokens[:end]]
+        for length in range(MAX_NGRAM, SURE_NGRAM - 1, -1):
+            for start in range(len(said) - length - 1, -1, -1):
+                if said[start : start + length] == text[-length:]:
+                    for i in range(len(tokens) - end):
+                        text.append(text[start + length + i])
+                    return text[len(said) :]
+    return tokens
+
+
+@settings(deadline=None)
+@given(
+    said=st.lists(st.integers(0, 3), min_size=1, max_size=40), tokens=st.lists(st.integers(0, 3), max_size=6)
+)
+def test_another_drafters_tokens_go_on_as_the_row_did_before(said: list[int], tokens: list[int]):
+    lookup = PromptLookup()
+    row = Row(Request("a", tuple(said), Sampling()), 0, 100, cast(Detokenizer, None), 0.0)
+    lookup.propose([row], [1])
+    assert lookup.spliced(row, tokens) == spliced_by_search(said, tokens)

@@ -1,6 +1,7 @@
 """A drafter that costs something, asked where one that costs nothing does not promise as much."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 from torch import Tensor
@@ -8,7 +9,8 @@ from torch import Tensor
 from worker.engine.cache import Chunk
 from worker.engine.drafters.best_of import Judge
 from worker.engine.drafters.dspark import DSparkDrafter
-from worker.engine.drafters.protocol import Draft, Drafter, Proposal, Refusal
+from worker.engine.drafters.prompt_lookup import PromptLookup
+from worker.engine.drafters.protocol import Draft, Proposal, Refusal
 from worker.engine.rows import Row
 
 _RATE = 0.02  # at which what the network promises is followed
@@ -17,7 +19,7 @@ _RATE = 0.02  # at which what the network promises is followed
 class LookupFirst:
     """Of both proposals a row gets the one that promises more accepted tokens."""
 
-    def __init__(self, lookup: Drafter, network: DSparkDrafter, judge: Judge, gamma: int) -> None:
+    def __init__(self, lookup: PromptLookup, network: DSparkDrafter, judge: Judge, gamma: int) -> None:
         """`gamma`: what lookup may propose for any row."""
         self._lookup, self._network, self._judge = lookup, network, judge
         self.unasked_tokens = gamma
@@ -36,6 +38,7 @@ class LookupFirst:
         asked = [i for i, limit in enumerate(limits) if limit and self._may_do_better(promised[i])]
         answers = self._network.propose([rows[i] for i in asked], [limits[i] for i in asked])
         for i, answer in zip(asked, answers, strict=True):
+            answer = self._spliced(rows[i], answer)
             promise = self._promise(rows[i], answer)
             if isinstance(answer, Draft) and answer.tokens:
                 self._usual = promise if self._usual == inf else (1 - _RATE) * self._usual + _RATE * promise
@@ -49,6 +52,12 @@ class LookupFirst:
     def forget(self, row: Row) -> None:
         self._lookup.forget(row)
         self._network.forget(row)
+
+    def _spliced(self, row: Row, answer: Proposal) -> Proposal:
+        """A sampled row's proposals follow its noise, which lookup knows nothing of."""
+        if not isinstance(answer, Draft) or len(answer.tokens) < 2 or row.request.sampling.temperature > 0:
+            return answer
+        return replace(answer, tokens=self._lookup.spliced(row, answer.tokens))
 
     def _may_do_better(self, promise: float) -> bool:
         return not promise or promise < self._usual

@@ -8,6 +8,7 @@ from worker.engine.rows import Row
 # The longest suffix of MIN_NGRAM to MAX_NGRAM tokens that occurred before decides.
 MIN_NGRAM = 2
 MAX_NGRAM = 5
+SURE_NGRAM = 3  # what followed so many follows again more often than what a small network says
 
 
 class PromptLookup:
@@ -21,6 +22,19 @@ class PromptLookup:
 
     def forget(self, row: Row) -> None:
         self._indexes.pop(row, None)
+
+    def spliced(self, row: Row, tokens: Sequence[int]) -> list[int]:
+        """Another drafter's tokens, until what they end in occurred before: then what followed it there.
+
+        The row was asked about in this step.
+        """
+        index, known = self._indexes[row], [*row.tokens, *tokens]
+        for end in range(len(row.tokens) + 1, len(known)):
+            match, follower = index.longest_match(known[max(0, end - MAX_NGRAM) : end])
+            if match >= SURE_NGRAM:
+                copied = index.continuation(known[:end], len(known) - end, follower)
+                return [*known[len(row.tokens) : end], *copied]
+        return list(tokens)
 
     def _propose(self, row: Row, limit: int) -> Draft:
         index = self._indexes.setdefault(row, NgramIndex())

@@ -1,8 +1,10 @@
 """Lookup costs nothing: the network is asked where it usually promises more, and the better one is taken."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
+import pytest
 import torch
 
 from tests.worker.engine.running import GREEDY
@@ -14,6 +16,7 @@ from worker.engine.drafters import (
     DSparkDrafter,
     GuardedDrafter,
     LookupFirst,
+    PromptLookup,
     Proposal,
     Refusal,
 )
@@ -39,6 +42,11 @@ class Fixed:
         self.asked.append(["forgot", row.request.id])
 
 
+class FixedLookup(Fixed):
+    def spliced(self, row: Row, tokens: Sequence[int]) -> list[int]:  # noqa: ARG002 (a lookup's)
+        return list(tokens)
+
+
 def make_rows(*names: str) -> list[Row]:
     return [Row(Request(n, (5,), GREEDY), 0, 50, cast(Detokenizer, None), 0.0) for n in names]
 
@@ -46,7 +54,7 @@ def make_rows(*names: str) -> list[Row]:
 def mixed(lookup: dict[object, Proposal], network: dict[object, Proposal]) -> tuple[LookupFirst, Fixed]:
     """A proposal promises as many accepted tokens as its match says."""
     asked = Fixed(network)
-    first = cast(Drafter, Fixed(lookup))
+    first = cast(PromptLookup, FixedLookup(lookup))
     return LookupFirst(first, cast(DSparkDrafter, asked), lambda _, draft: draft.match, 4), asked
 
 
@@ -90,3 +98,21 @@ def test_a_row_that_the_network_is_too_dear_for_gets_what_is_looked_up() -> None
     assert network.asked == [[]]
     others = GuardedDrafter(cast(Drafter, Fixed(lookup)), 320).propose(rows, [0, 0])
     assert [list(draft.tokens) for draft in others] == [[], []], "what costs something is not asked"
+
+
+@pytest.mark.parametrize(
+    ("temperature", "proposed"), [(0.0, [3, 4, 5, 6, 7]), (0.8, [3, 4, 9, 9, 9])], ids=["greedy", "sampled"]
+)
+def test_what_the_network_says_goes_on_as_it_did_before(temperature: float, proposed: list[int]) -> None:
+    """A sampled row's goes on by the row's own noise, as the network says."""
+    sampling = replace(GREEDY, temperature=temperature)
+    tokens = (2, 3, 4, 5, 6, 7, 8, 1, 2)
+    row = Row(Request("a", tokens, sampling), 0, 50, cast(Detokenizer, None), 0.0)
+    network = cast(DSparkDrafter, Fixed({"a": Draft([3, 4, 9, 9, 9], confidence=(1.0,) * 5)}))
+    drafter = LookupFirst(PromptLookup(), network, lambda _, draft: len(draft.confidence), 5)
+
+    (draft,) = drafter.propose([row], [5])
+
+    assert isinstance(draft, Draft)
+    assert list(draft.tokens) == proposed
+    assert len(draft.confidence) == 5
