@@ -43,10 +43,15 @@ from worker.engine.types import DType, FolderModel
 SIZES: dict[str, Any] = {"hidden_size": 64, "head_dim": 32, "intermediate_size": 96}  # those of FUSED
 
 
+class _NoLookup(NoDrafter):
+    def spliced(self, row: Row, tokens: Sequence[int]) -> Sequence[int]:  # noqa: ARG002 (a lookup's)
+        return tokens
+
+
 @pytest.fixture(autouse=True)
 def _no_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
     """The network alone; that lookup goes first is tested elsewhere."""
-    monkeypatch.setattr("worker.engine.engine.PromptLookup", NoDrafter)
+    monkeypatch.setattr("worker.engine.engine.PromptLookup", _NoLookup)
 
 
 @pytest.fixture(scope="module")
