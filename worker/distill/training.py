@@ -157,7 +157,7 @@ class Trainer:
         vocabulary: other texts or options lead to that.
         """
         try:
-            state = torch.load(file, map_location=self._device, weights_only=True)
+            state = torch.load(file, map_location="cpu", weights_only=True)
         except (RuntimeError, EOFError, UnpicklingError) as error:
             raise ConfigurationError(
                 f"{file} cannot be read as a checkpoint: delete it to begin anew, or name another --output"
@@ -167,13 +167,13 @@ class Trainer:
                 f"{file} lacks {', '.join(sorted(missing))}: another version of Specmill wrote it. Delete it "
                 "to begin anew, or name another --output, and --begin-from the drafter beside it to keep that"
             )
-        if not torch.equal(state["token_ids"], self.network.token_ids):
+        if not torch.equal(state["token_ids"], self.network.token_ids.cpu()):
             raise ConfigurationError(
                 f"{file} is of a drafter with another vocabulary: continue it with the options that it began "
                 "with (--tokens, --draft-vocab, --begin-from), or name another --output"
             )
         self._set(state["weights"])
-        self._best = state["best"]
+        self._best = [weight.to(self._device) for weight in state["best"]]
         self._optimizer.load_state_dict(state["optimizer"])
         self.progress = Progress(**state["progress"])
 

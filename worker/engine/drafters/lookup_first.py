@@ -54,8 +54,12 @@ class LookupFirst:
         self._network.forget(row)
 
     def _spliced(self, row: Row, answer: Proposal) -> Proposal:
-        """A sampled row's proposals follow its noise, which lookup knows nothing of."""
-        if not isinstance(answer, Draft) or len(answer.tokens) < 2 or row.request.sampling.temperature > 0:
+        """Of a sampled row they follow its noise, of another its penalties or grammar: no lookup knows those.
+
+        How sure the network was of what is replaced stands for what replaces it.
+        """
+        is_free = row.constraints is None and row.request.sampling.temperature == 0
+        if not isinstance(answer, Draft) or len(answer.tokens) < 2 or not is_free:
             return answer
         return replace(answer, tokens=self._lookup.spliced(row, answer.tokens))
 

@@ -204,7 +204,7 @@ class AdaptivePlanner:
     def _choose(
         self, rows: Sequence[Stream], drafts: Sequence[Draft], draft_seconds: float
     ) -> tuple[Integers, float]:
-        """How many tokens to verify, and the seconds that plain decoding would take longer for as many."""
+        """How many tokens to verify, and the seconds that plain decoding should take longer for as many."""
         survival = self.survival.estimate(rows, drafts)
         promised: list[float] = survival.sum(axis=1).tolist()
         asked = set(self._asked)  # of others without a proposal nobody knows what they would gain

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tests.worker.engine.running import GREEDY
-from worker.engine import Request
+from worker.engine import Request, Sampling
+from worker.engine.constraints import make_constraints
 from worker.engine.detokenizer import Detokenizer
 from worker.engine.drafters import (
     Draft,
@@ -101,13 +102,17 @@ def test_a_row_that_the_network_is_too_dear_for_gets_what_is_looked_up() -> None
 
 
 @pytest.mark.parametrize(
-    ("temperature", "proposed"), [(0.0, [3, 4, 5, 6, 7]), (0.8, [3, 4, 9, 9, 9])], ids=["greedy", "sampled"]
+    ("sampling", "proposed"),
+    [
+        pytest.param(GREEDY, [3, 4, 5, 6, 7], id="greedy"),
+        pytest.param(replace(GREEDY, temperature=0.8), [3, 4, 9, 9, 9], id="sampled"),
+        pytest.param(replace(GREEDY, frequency_penalty=1.0), [3, 4, 9, 9, 9], id="penalised"),
+    ],
 )
-def test_what_the_network_says_goes_on_as_it_did_before(temperature: float, proposed: list[int]) -> None:
-    """A sampled row's goes on by the row's own noise, as the network says."""
-    sampling = replace(GREEDY, temperature=temperature)
-    tokens = (2, 3, 4, 5, 6, 7, 8, 1, 2)
-    row = Row(Request("a", tokens, sampling), 0, 50, cast(Detokenizer, None), 0.0)
+def test_what_the_network_says_goes_on_as_it_did_before(sampling: Sampling, proposed: list[int]) -> None:
+    """Where noise or penalties count, it goes on as the network says, which knows them."""
+    request = Request("a", (2, 3, 4, 5, 6, 7, 8, 1, 2), sampling)
+    row = Row(request, 0, 50, cast(Detokenizer, None), 0.0, make_constraints(request, (), None))
     network = cast(DSparkDrafter, Fixed({"a": Draft([3, 4, 9, 9, 9], confidence=(1.0,) * 5)}))
     drafter = LookupFirst(PromptLookup(), network, lambda _, draft: len(draft.confidence), 5)
 
@@ -115,4 +120,3 @@ def test_what_the_network_says_goes_on_as_it_did_before(temperature: float, prop
 
     assert isinstance(draft, Draft)
     assert list(draft.tokens) == proposed
-    assert len(draft.confidence) == 5
