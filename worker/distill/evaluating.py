@@ -9,10 +9,8 @@ from torch import Tensor
 
 from worker.distill.text import Text
 from worker.distill.walking import Propose, Tally, proposals_of, walk
-from worker.engine.drafters.prompt_lookup import NgramIndex
+from worker.engine.drafters.prompt_lookup import SURE_NGRAM, NgramIndex
 from worker.engine.dspark.network import DSparkNetwork
-
-_SURE_MATCH = 3  # newest tokens that recur: what followed them is then proposed before the drafter's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ def evaluate(
             lookup = _of_lookup(text, gamma)
             methods = {
                 "drafter": drafter,
-                "mixed": _of_lookup(text, gamma, _SURE_MATCH, drafter),
+                "mixed": _of_lookup(text, gamma, SURE_NGRAM, drafter),
                 "lookup": lookup,
                 "bigram": _of_bigrams(text, chain, gamma),
             }

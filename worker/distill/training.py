@@ -177,6 +177,10 @@ class Trainer:
         self._optimizer.load_state_dict(state["optimizer"])
         self.progress = Progress(**state["progress"])
 
+    def _copies(self) -> list[Tensor]:
+        """Of the weights as they are now."""
+        return [master.detach().clone() for master in self._masters]
+
     def _state(self) -> dict[str, object]:
         return {
             "token_ids": self.network.token_ids,
@@ -189,7 +193,7 @@ class Trainer:
     def note(self, tau: float) -> None:
         """What the network reaches now."""
         if not self.progress.taus or tau >= max(tau for _, tau in self.progress.taus):
-            self._best = [master.detach().clone() for master in self._masters]
+            self._best = self._copies()
         self.progress.taus.append((self.progress.anchors, tau))
 
     def take_best(self, judge: Callable[[], float]) -> None:
@@ -197,7 +201,7 @@ class Trainer:
 
         Which knows more texts than tau: the highest of many notes is partly luck.
         """
-        last = [master.detach().clone() for master in self._masters]
+        last = self._copies()
         if all(torch.equal(one, other) for one, other in zip(last, self._best, strict=True)):
             return
         judged = judge()
